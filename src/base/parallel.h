@@ -25,9 +25,9 @@ extern "C" void __tsan_release(void* address);
 
 namespace cohort {
 
-// Threads that stand by while one of them works, such as a pipeline's stages during its update. While it lives, the
-// loops of the thread that has made it are divided among them. Its threads work on memory that the caller has, so that
-// run() has to wait for them however long that takes.
+// Threads that stand by while one of them works, such as a pipeline's stages during its update, or before their first
+// microbatch and after their last one. While it lives, the loops of the thread that has made it are divided among them.
+// Its threads work on memory that the caller has, so that run() has to wait for them however long that takes.
 class LoopTeam {
  public:
   // Calls piece(0) on the calling thread and piece(1), ... on the others, and returns when all have come back. No piece

@@ -4,9 +4,13 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <atomic>
 #include <mutex>
+#include <thread>
+#include <tuple>
 
 #include "base/libtorch_compat.h"
+#include "base/parallel.h"
 #include "cohort/distributed_dataset.h"
 #include "cohort/optimizer.h"
 #include "cohort/pipeline_strategy.h"
@@ -39,6 +43,31 @@ void expect_same(const std::vector<torch::Tensor>& ours, const std::vector<torch
   for (std::size_t i = 0; i < ours.size(); ++i) {
     ASSERT_EQ(ours[i].sizes(), theirs[i].sizes());
     EXPECT_TRUE(torch::allclose(ours[i], theirs[i], room, room)) << i << "\n" << ours[i] - theirs[i];
+  }
+}
+
+// On a team products are divided by columns or by rows.
+TEST(DenseProduct, IsTheSameOnATeam) {
+  for (const auto& [rows, inputs, units] :
+       {std::tuple<int64_t, int64_t, int64_t>{20, 300, 520}, {300, 140, 10}, {40, 520, 260}}) {
+    const Case own = make({rows, inputs}, units);
+    const torch::Tensor weights = torch::randn({rows, units}, torch::kDouble);
+    const auto passes = [&] {
+      torch::Tensor y = own.ours(/*relu=*/true);
+      std::vector<torch::Tensor> made = torch::autograd::grad({(y * weights).sum()}, own.all());
+      made.push_back(y.detach());
+      return made;
+    };
+    const std::vector<torch::Tensor> alone = passes();
+    std::atomic<int> divided = 0;
+    const LoopTeam team(2, [&](const std::function<void(int)>& piece) {
+      ++divided;
+      std::thread other(piece, 1);
+      piece(0);
+      other.join();
+    });
+    expect_same(passes(), alone, 1e-12);
+    EXPECT_GE(divided, 3);  // one forward, two backward
   }
 }
 

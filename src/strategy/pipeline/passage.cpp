@@ -9,14 +9,12 @@
 #include "base/access.h"
 #include "base/cpu_threads.h"
 #include "base/deadline.h"
-#include "base/error_text.h"
 #include "base/fail.h"
 #include "device/identity.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
 #include "strategy/pipeline/absent.h"
 #include "strategy/pipeline/messages.h"
-#include "strategy/worker_group.h"
 
 namespace cohort {
 
@@ -79,43 +77,13 @@ std::vector<torch::Tensor> stage_place(const std::vector<torch::Tensor>& values,
   return call == nullptr || !call->begins_at(name) ? values : call->next_chunk(values);
 }
 
-void PipelineRun::wake_all() {
-  for (Stage& stage : stages) stage.wake.notify_all();
-  for (Passage* passage : passages) passage->wake_all();
-}
-
-void PipelineRun::fail_with(std::exception_ptr failure) {
-  bool is_first = false;
-  {
-    const std::lock_guard lock(mutex);
-    is_first = !error;
-    if (is_first) error = failure;
-    wake_all();
-  }
-  if (line == nullptr || !is_first) return;
-  // Messages of others are waited for until the workers hear of it.
-  try {
-    std::rethrow_exception(failure);
-  } catch (const std::exception& what) {
-    core->workers().fail(error_text(what));
-  } catch (...) {
-    core->workers().fail("a stage of a pipeline failed");
-  }
-}
-
-uint64_t PipelineRun::seed_of(std::size_t microbatch) {
-  const std::lock_guard lock(mutex);
-  const torch::NoGradGuard no_grad;
-  if (!seeds.defined()) seeds = at::empty({static_cast<int64_t>(passages.size())}, torch::kLong).random_(stream);
-  return static_cast<uint64_t>(seeds[static_cast<int64_t>(microbatch)].item<int64_t>());
-}
-
 void Passage::prepare(std::shared_ptr<PipelineRun> run, const detail::SharePart& part) {
   run_ = std::move(run);
   part_ = part;
   seeded_ = !run_->stream.defined();
   chunks_ = std::vector<Chunk>(static_cast<std::size_t>(run_->chunks));
   allowed_ = done_ = -1;
+  idle_ = nullptr;
   current_ = 0;
   ended_ = minimized_ = elsewhere_ = false;
   places_.clear();
@@ -146,6 +114,7 @@ void Passage::serve() {
   std::exception_ptr error;
   try {
     require_allowed(0);
+    begin_team();
     const at::ThreadLocalStateGuard as_caller(run->caller);
     const IntraOpThreads threads(run->threads);
     const ReplicaContext context(&run->replica);
@@ -160,6 +129,7 @@ void Passage::serve() {
     error = std::current_exception();
   }
   hand_over_operations(false);
+  team_.reset();
   end(error);
 }
 
@@ -204,6 +174,12 @@ void Passage::require_allowed(int chunk) {
                          chunk, " of the model");
 }
 
+void Passage::begin_team() {
+  if (idle_ == nullptr || idle_->empty()) return;
+  team_.emplace(static_cast<int>(idle_->size()) + 1,
+                [this](const std::function<void(int)>& loop) { run_->divide(*idle_, loop); });
+}
+
 std::vector<torch::Tensor> Passage::next_chunk(const std::vector<torch::Tensor>& values) {
   if (current_ + 1 >= run_->chunks) {
     fail<FailedPrecondition>("[pipeline] microbatch ", part_.number, " came to the end of chunk ", current_,
@@ -211,6 +187,7 @@ std::vector<torch::Tensor> Passage::next_chunk(const std::vector<torch::Tensor>&
                              "and one call of it in a step, would fit");
   }
   const bool was_here = run_->here(current_), is_next_here = run_->here(current_ + 1);
+  team_.reset();
   if (was_here) at(current_).graph.outputs = values;
   if (was_here && !is_next_here && seeded_) at(current_).random = generator_.get_state();
   {
@@ -226,7 +203,10 @@ std::vector<torch::Tensor> Passage::next_chunk(const std::vector<torch::Tensor>&
       place_.leave();
     }
   }
-  if (is_next_here) require_allowed(current_ + 1);
+  if (is_next_here) {
+    require_allowed(current_ + 1);
+    begin_team();
+  }
   ++current_;
   set_elsewhere(!is_next_here);
   std::vector<torch::Tensor> next;
@@ -307,10 +287,15 @@ template <typename Ready>
 void Passage::wait_in_stage(std::unique_lock<std::mutex>& lock, std::condition_variable& wake, int chunk,
                             const char* what, const Ready& ready) {
   const Deadline deadline(run_->timeout);
-  WakePlace& place = run_->stage_of(chunk).place;
-  place.sleep();
-  const bool in_time = wake.wait_until(lock, deadline.when(), [&] { return run_->error || ready(); });
-  place.leave();
+  PipelineRun::Stage& own = run_->stage_of(chunk);
+  const auto is_over = [&] { return run_->error || ready(); };
+  bool in_time = true;
+  while (in_time && !is_over()) {
+    own.place.sleep();
+    in_time = wake.wait_until(lock, deadline.when(), [&] { return is_over() || !own.pieces.empty(); });
+    own.place.leave();
+    if (!own.pieces.empty()) run_->help(own, lock);
+  }
   if (run_->error) fail<Cancelled>("[pipeline] another part of the pipeline failed");
   if (in_time) return;
   fail<DeadlineExceeded>("[pipeline] stage ", chunk % run_->all_stages, " waited ", to_text(run_->timeout), " for ",
@@ -318,10 +303,11 @@ void Passage::wait_in_stage(std::unique_lock<std::mutex>& lock, std::condition_v
                          ended_ ? "" : c10::str("; its function is in chunk ", done_ + 1));
 }
 
-void Passage::advance(int chunk) {
+void Passage::advance(int chunk, const std::vector<int>& idle) {
   std::unique_lock lock(run_->mutex);
   if (ended_) return;
   allowed_ = chunk;
+  idle_ = &idle;
   place_.set_core(sched_getcpu());
   place_.bind();
   wake_.notify_all();

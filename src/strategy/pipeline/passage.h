@@ -1,11 +1,7 @@
 // Passage: the call of a function for one microbatch, on a thread that goes on and stops as the stages say.
 #pragma once
 
-#include <ATen/ThreadLocalState.h>
-
-#include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -14,70 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "base/parallel.h"
 #include "base/wake_place.h"
-#include "cohort/communicator.h"
 #include "cohort/strategy.h"
 #include "strategy/pipeline/chunk_backward.h"
 #include "strategy/pipeline/microbatch_call.h"
+#include "strategy/pipeline/pipeline_run.h"
 
 namespace cohort {
-
-// What all threads of one run share. Everything that changes is guarded by the mutex.
-struct PipelineRun {
-  std::shared_ptr<StrategyCore> core;
-  std::shared_ptr<detail::Job> job;
-  Replica& replica;
-  std::chrono::milliseconds timeout;
-  int chunks = 1;
-  int threads = 1;  // of an operation
-  const std::vector<std::string>& cut;
-  // The stages of this process among those of the line, and its end of the line where others have the rest.
-  int all_stages = 1;
-  int first_stage = 0;
-  Communicator* line = nullptr;
-  bool watches = false;  // whether passages note which tensors they use
-  at::ThreadLocalState caller = {};
-
-  // What wakes a stage when something comes from another one, and where: on a core of its own, to which it calls the
-  // functions, too.
-  struct Stage {
-    std::condition_variable wake = {};
-    WakePlace place = {};
-  };
-
-  std::mutex mutex;
-  std::deque<Stage> stages = {};       // of this process
-  std::exception_ptr error = nullptr;  // the first one
-  std::vector<class Passage*> passages = {};
-  // The replica's own stream, from which several microbatches are seeded, and their seeds. They are drawn when one asks
-  // for a random number, so that an evaluation draws none.
-  at::Generator stream = {};
-  torch::Tensor seeds = {};
-  const void* owner = nullptr;  // the optimizer of the step
-  std::optional<PipelinedStep> step = std::nullopt;
-  std::unique_ptr<GradientSums> sums = nullptr;
-  std::vector<std::function<void(const Replica&)>> at_end = {};
-
-  // Guards the messages that are under way, and is held while one is sent: its parts follow each other, and two stages
-  // may send to the same process.
-  std::mutex sending = {};
-  std::vector<Work<>> sends = {};
-
-  // Returns how long a call waits at most: all that goes before it ends in time, or fails.
-  std::chrono::milliseconds patience() const { return timeout * (3 * chunks * static_cast<int>(passages.size())); }
-  // Returns whether a chunk is this process's.
-  bool here(int chunk) const {
-    const int stage = chunk % all_stages - first_stage;
-    return stage >= 0 && stage < static_cast<int>(stages.size());
-  }
-  // Returns the rank on the line of the process that has a chunk.
-  int process_of(int chunk) const { return chunk % all_stages / static_cast<int>(stages.size()); }
-  Stage& stage_of(int chunk) { return stages[static_cast<std::size_t>(chunk % all_stages - first_stage)]; }
-  uint64_t seed_of(std::size_t microbatch);
-  // Notes an error and wakes everybody; other processes of the line hear of it.
-  void fail_with(std::exception_ptr failure);
-  void wake_all();
-};
 
 class Passage final : public MicrobatchCall {
  public:
@@ -88,8 +28,9 @@ class Passage final : public MicrobatchCall {
   // The thread of the call: returns when it has ended.
   void serve();
 
-  // A stage's end. Lets the function compute a chunk and waits until it has.
-  void advance(int chunk);
+  // A stage's end. Lets the function compute a chunk, with these stages that have nothing to do, and waits until it
+  // has.
+  void advance(int chunk, const std::vector<int>& idle);
   // Does the backward pass of a chunk, or its halves.
   void backward(int chunk, bool whole);
   void weights(int chunk);
@@ -134,6 +75,8 @@ class Passage final : public MicrobatchCall {
   void end(const std::exception_ptr& error);
   // Fails unless the function may compute the chunk.
   void require_allowed(int chunk);
+  // The chunk's loops are divided among the stages that have nothing to do, if there are any.
+  void begin_team();
   [[noreturn]] void fail_cut(const std::string& when) const;
   template <typename Ready>
   void wait_in_stage(std::unique_lock<std::mutex>& lock, std::condition_variable& wake, int chunk, const char* what,
@@ -150,9 +93,11 @@ class Passage final : public MicrobatchCall {
   std::condition_variable back_;  // wakes the stage that waits for it
   WakePlace place_;
   std::vector<Chunk> chunks_;
-  int allowed_ = -1;  // the last chunk that the function may compute
-  int current_ = 0;   // the chunk that it is in, used by its thread
-  int done_ = -1;     // the last one that it has ended
+  int allowed_ = -1;                        // the last chunk that the function may compute
+  const std::vector<int>* idle_ = nullptr;  // the stages that have nothing to do meanwhile
+  std::optional<LoopTeam> team_;            // of the chunk that it is in, made and used by its thread
+  int current_ = 0;                         // the chunk that it is in, used by its thread
+  int done_ = -1;                           // the last one that it has ended
   bool ended_ = false;
   bool minimized_ = false;
   bool seeded_ = false;     // or the stream is the replica's own

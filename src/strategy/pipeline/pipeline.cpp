@@ -1,29 +1,26 @@
 #include "strategy/pipeline/pipeline.h"
 
 #include <ATen/Functions.h>
-#include <ATen/autocast_mode.h>
 #include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
 #include <array>
 #include <set>
-#include <system_error>
-#include <thread>
 #include <utility>
 
 #include "base/access.h"
 #include "base/cpu_threads.h"
-#include "base/deadline.h"
 #include "base/fail.h"
 #include "base/parallel.h"
-#include "base/traced_elsewhere.h"
 #include "cohort/trace.h"
 #include "device/backend.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
 #include "strategy/pipeline/absent.h"
 #include "strategy/pipeline/between_processes.h"
+#include "strategy/pipeline/idle_stages.h"
 #include "strategy/pipeline/passage.h"
+#include "strategy/pipeline/passage_threads.h"
 #include "strategy/replica_threads.h"
 
 namespace cohort {
@@ -46,95 +43,6 @@ const char* span_name(const PipelineAction& action) {
   const auto& own = names[static_cast<std::size_t>(action.op)];
   return own[std::min(static_cast<std::size_t>(action.microbatch), kNamed)].c_str();
 }
-
-// The threads of the passages, one each, which stay from one run to the next.
-class PassageThreads {
- public:
-  PassageThreads() = default;
-  PassageThreads(const PassageThreads&) = delete;
-  PassageThreads& operator=(const PassageThreads&) = delete;
-
-  // A thread that is still in a function is left behind; that may be this one, which was the last to know the strategy.
-  ~PassageThreads() {
-    for (std::size_t i = 0; i < desks_.size(); ++i) {
-      bool idle = false;
-      {
-        const std::lock_guard lock(desks_[i]->mutex);
-        desks_[i]->stop = true;
-        idle = !desks_[i]->busy;
-      }
-      desks_[i]->wake.notify_all();
-      if (idle && threads_[i].get_id() != std::this_thread::get_id()) {
-        threads_[i].join();
-      } else {
-        threads_[i].detach();
-      }
-    }
-  }
-
-  // Has a passage served by a thread that is idle. Unavailable: no thread can be made.
-  void begin(std::size_t number, std::shared_ptr<Passage> passage) {
-    while (desks_.size() <= number) {
-      auto desk = std::make_shared<Desk>();
-      desks_.reserve(desks_.size() + 1);
-      try {
-        threads_.emplace_back(serve, desk);
-      } catch (const std::system_error& error) {
-        fail<Unavailable>("[pipeline] there is no thread for microbatch ", number, ": ", error.what());
-      }
-      desks_.push_back(std::move(desk));
-    }
-    const std::lock_guard lock(desks_[number]->mutex);
-    desks_[number]->passage = std::move(passage);
-    desks_[number]->busy = true;
-    desks_[number]->wake.notify_all();
-  }
-
-  // Waits until the first ones are idle; returns false if one is not in time.
-  bool wait(std::size_t count, std::chrono::milliseconds limit) {
-    const Deadline deadline(limit);
-    for (std::size_t i = 0; i < count; ++i) {
-      std::unique_lock lock(desks_[i]->mutex);
-      if (!desks_[i]->idle.wait_until(lock, deadline.when(), [&] { return !desks_[i]->busy; })) return false;
-    }
-    return true;
-  }
-
- private:
-  struct Desk {
-    std::mutex mutex;
-    std::condition_variable wake, idle;
-    std::shared_ptr<Passage> passage;
-    bool busy = false;
-    bool stop = false;
-  };
-
-  static void serve(const std::shared_ptr<Desk>& desk) {
-    constexpr std::chrono::minutes kIdle(1);  // every wait has an end
-    leave_out_own_spans();
-    // From 2.0 on LibTorch keeps casts for all threads: a microbatch would get one that is in another one's graph.
-    at::autocast::set_autocast_cache_enabled(false);
-    while (true) {
-      std::shared_ptr<Passage> passage;
-      {
-        std::unique_lock lock(desk->mutex);
-        desk->wake.wait_for(lock, kIdle, [&] { return desk->passage != nullptr || desk->stop; });
-        passage = std::move(desk->passage);
-        if (passage == nullptr && desk->stop) return;
-      }
-      if (passage == nullptr) continue;
-      passage->serve();
-      {
-        const std::lock_guard lock(desk->mutex);
-        desk->busy = false;
-      }
-      desk->idle.notify_all();
-    }
-  }
-
-  std::vector<std::shared_ptr<Desk>> desks_;
-  std::vector<std::thread> threads_;
-};
 
 // Waits until the other processes have taken all messages.
 void wait_for_sends(PipelineRun& run) {
@@ -165,11 +73,18 @@ class Pipeline final : public ReplicaRunner {
 
  private:
   std::vector<detail::SharePart> parts_of(const detail::Job& job) const;
-  const PipelineSchedule& schedule(int microbatches);
+  // What is known of a schedule for so many microbatches.
+  struct Course {
+    PipelineSchedule schedule;
+    IdleStages idle;
+  };
+
+  const Course& course(int microbatches);
   std::vector<std::shared_ptr<Passage>> prepare(const std::shared_ptr<PipelineRun>& run,
                                                 const std::vector<detail::SharePart>& parts);
   std::shared_ptr<PipelineRun> begin(detail::Job& job, Replica& replica, int chunks);
-  void work(PipelineRun& run, const PipelineSchedule& schedule, int stage) const;
+  void work(PipelineRun& run, const Course& course, int number) const;
+  void act(PipelineRun& run, const Course& course, int stage, std::size_t place) const;
   void finish(PipelineRun& run);
   void place(const PipelineRun& run);
 
@@ -179,7 +94,7 @@ class Pipeline final : public ReplicaRunner {
   int stages_here_;
   bool watches_ = true;                             // the next run notes which tensors the stages use
   std::set<const void*> open_;                      // the optimizers for which that is not known yet
-  std::map<int, PipelineSchedule> schedules_;       // by microbatches
+  std::map<int, Course> courses_;                   // by microbatches
   std::vector<std::shared_ptr<Passage>> passages_;  // of several microbatches
   std::shared_ptr<Passage> whole_;                  // of a single one
   bool broken_ = false;                             // a function never came back
@@ -202,10 +117,12 @@ std::vector<detail::SharePart> Pipeline::parts_of(const detail::Job& job) const 
   return parts;
 }
 
-const PipelineSchedule& Pipeline::schedule(int microbatches) {
-  const auto known = schedules_.find(microbatches);
-  if (known != schedules_.end()) return known->second;
-  return schedules_.emplace(microbatches, checked_schedule(setup_, microbatches)).first->second;
+const Pipeline::Course& Pipeline::course(int microbatches) {
+  const auto known = courses_.find(microbatches);
+  if (known != courses_.end()) return known->second;
+  PipelineSchedule schedule = checked_schedule(setup_, microbatches);
+  const IdleStages idle(schedule, setup_.first_stage, stages_here_);
+  return courses_.emplace(microbatches, Course{std::move(schedule), idle}).first->second;
 }
 
 // A single microbatch draws from the replica's own stream.
@@ -234,28 +151,27 @@ void Pipeline::run(detail::Job& job, Replica& replica) {
                              "used any more; make a new one");
   }
   const std::vector<detail::SharePart> parts = parts_of(job);
-  const PipelineSchedule& actions = schedule(static_cast<int>(parts.size()));
-  const std::shared_ptr<PipelineRun> run = begin(job, replica, actions.num_chunks());
+  const Course& own = course(static_cast<int>(parts.size()));
+  const std::shared_ptr<PipelineRun> run = begin(job, replica, own.schedule.num_chunks());
   const bool divides = run->line != nullptr;
   job.begin_parts(replica, parts.size());
   const std::vector<std::shared_ptr<Passage>> passages = prepare(run, parts);
   std::optional<BeforeRun> before;
   if (divides) before.emplace(core_, local_id_);
-  Arrivals arrivals(run, actions);
+  Arrivals arrivals(run, own.schedule);
   std::size_t begun = 0;
   try {
     for (; begun < passages.size(); ++begun) calls_.begin(begun, passages[begun]);
   } catch (const Unavailable&) {  // those that have begun hear of it
     run->fail_with(std::current_exception());
   }
-  const auto stage = std::make_shared<const ReplicaThreads::Work>([this, run, &actions](int number) {
-    const int own = setup_.first_stage + number;
-    if (number == 0) return work(*run, actions, own);
-    name_traced_thread(c10::str("replica ", local_id_, ", stage ", own));
+  const auto stage = std::make_shared<const ReplicaThreads::Work>([this, run, &own](int number) {
+    if (number == 0) return work(*run, own, number);
+    name_traced_thread(c10::str("replica ", local_id_, ", stage ", setup_.first_stage + number));
     const at::ThreadLocalStateGuard as_caller(run->caller);
     const IntraOpThreads threads(run->threads);
     const c10::DeviceGuard guard(run->replica.device());
-    work(*run, actions, own);
+    work(*run, own, number);
   });
   const auto began = std::chrono::steady_clock::now();
   const bool all_back = stages_.run(stage, run->timeout);
@@ -301,41 +217,49 @@ std::shared_ptr<PipelineRun> Pipeline::begin(detail::Job& job, Replica& replica,
   return run;
 }
 
-// Does what a stage has to do, in the order of the schedule.
-void Pipeline::work(PipelineRun& run, const PipelineSchedule& schedule, int stage) const {
+// Does what a stage of this process has to do, in the order of the schedule.
+void Pipeline::work(PipelineRun& run, const Course& course, int number) const {
+  const int stage = setup_.first_stage + number;
+  const std::size_t actions = course.schedule.stages()[static_cast<std::size_t>(stage)].size();
   try {
-    for (const PipelineAction& action : schedule.stages()[static_cast<std::size_t>(stage)]) {
-      Passage& passage = *run.passages[static_cast<std::size_t>(action.microbatch)];
-      switch (action.op) {
-        case PipelineOp::kForward: {
-          const TraceSpan span("compute", span_name(action));
-          passage.advance(action.chunk);
-          break;
-        }
-        case PipelineOp::kBackward: {
-          const TraceSpan span("compute", span_name(action));
-          passage.backward(action.chunk, !schedule.splits(action.microbatch, action.chunk));
-          break;
-        }
-        case PipelineOp::kWeight: {
-          const TraceSpan span("compute", span_name(action));
-          passage.weights(action.chunk);
-          break;
-        }
-        case PipelineOp::kReceiveInput:
-        case PipelineOp::kReceiveGradient: {
-          const TraceSpan span("communication", kStageWait);
-          passage.receive(action.chunk, action.op == PipelineOp::kReceiveGradient);
-          break;
-        }
-        case PipelineOp::kSendOutput:
-        case PipelineOp::kSendGradient:
-          passage.send(action.chunk, action.op == PipelineOp::kSendGradient);
-          break;
-      }
-    }
+    for (std::size_t place = 0; place < actions; ++place) act(run, course, stage, place);
   } catch (...) {
     run.fail_with(std::current_exception());
+  }
+  run.end_stage(run.stages[static_cast<std::size_t>(number)]);
+}
+
+void Pipeline::act(PipelineRun& run, const Course& course, int stage, std::size_t place) const {
+  static const std::vector<int> kNone;
+  const PipelineAction& action = course.schedule.stages()[static_cast<std::size_t>(stage)][place];
+  const std::vector<int>& idle = run.replica.device().is_cpu() ? course.idle.during(stage, place) : kNone;
+  Passage& passage = *run.passages[static_cast<std::size_t>(action.microbatch)];
+  std::optional<LoopTeam> team;
+  if (!idle.empty() && action.op != PipelineOp::kForward) {
+    team.emplace(static_cast<int>(idle.size()) + 1,
+                 [&](const std::function<void(int)>& loop) { run.divide(idle, loop); });
+  }
+  switch (action.op) {
+    case PipelineOp::kForward: {
+      const TraceSpan span("compute", span_name(action));
+      return passage.advance(action.chunk, idle);
+    }
+    case PipelineOp::kBackward: {
+      const TraceSpan span("compute", span_name(action));
+      return passage.backward(action.chunk, !course.schedule.splits(action.microbatch, action.chunk));
+    }
+    case PipelineOp::kWeight: {
+      const TraceSpan span("compute", span_name(action));
+      return passage.weights(action.chunk);
+    }
+    case PipelineOp::kReceiveInput:
+    case PipelineOp::kReceiveGradient: {
+      const TraceSpan span("communication", kStageWait);
+      return passage.receive(action.chunk, action.op == PipelineOp::kReceiveGradient);
+    }
+    case PipelineOp::kSendOutput:
+    case PipelineOp::kSendGradient:
+      return passage.send(action.chunk, action.op == PipelineOp::kSendGradient);
   }
 }
 

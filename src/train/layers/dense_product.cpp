@@ -59,6 +59,36 @@ bool is_own(const torch::Tensor& tensor) {
   return tensor.use_count() == 1 && tensor.storage().use_count() == 1;
 }
 
+// Calls multiply(part of the result, of a, of b) for the product of a and b: once, or on a team for parts of columns or
+// of rows, of which there are more.
+template <typename Multiply>
+void each_part(const torch::Tensor& result, const torch::Tensor& a, const torch::Tensor& b, const Multiply& multiply) {
+  constexpr int64_t kLeast = 128;  // so that a product runs nearly as fast as a larger one
+  const int64_t dim = result.size(0) > result.size(1) ? 0 : 1;
+  const auto part = [&](int64_t begin, int64_t end) {
+    const torch::NoGradGuard no_grad;  // of whichever thread this is
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    torch::Tensor own = result.narrow(dim, begin, end - begin);
+    multiply(own, dim == 0 ? a.narrow(0, begin, end - begin) : a, dim == 0 ? b : b.narrow(1, begin, end - begin));
+  };
+  if (LoopTeam::divides(result.size(dim), kLeast, part)) return;
+  torch::Tensor all = result;
+  multiply(all, a, b);
+}
+
+torch::Tensor product(const torch::Tensor& a, const torch::Tensor& b) {
+  torch::Tensor result = at::empty({a.size(0), b.size(1)}, a.options());
+  each_part(result, a, b, [](torch::Tensor& part, const torch::Tensor& of_a, const torch::Tensor& of_b) {
+    at::mm_out(part, of_a, of_b);
+  });
+  return result;
+}
+
+void add_product(torch::Tensor& sum, const torch::Tensor& a, const torch::Tensor& b) {
+  each_part(sum, a, b,
+            [](torch::Tensor& part, const torch::Tensor& of_a, const torch::Tensor& of_b) { part.addmm_(of_a, of_b); });
+}
+
 class DenseBackward final : public torch::autograd::Node, public AddsGradient {
  public:
   DenseBackward(torch::autograd::edge_list&& edges, const torch::Tensor& x, const torch::Tensor& weight)
@@ -90,7 +120,7 @@ class DenseBackward final : public torch::autograd::Node, public AddsGradient {
     }
     const torch::Tensor rows = rows_of(passed);
     variable_list made(3);
-    if (task_should_compute_output(0)) made[0] = at::mm(rows, weight);
+    if (task_should_compute_output(0)) made[0] = product(rows, weight);
     if (x.dim() != 2 && made[0].defined()) made[0] = at::_unsafe_view(made[0], x.sizes());
     if (task_should_compute_output(kWeight)) made[kWeight] = of_weight(rows, x);
     made[kBias] = std::move(bias);
@@ -110,8 +140,8 @@ class DenseBackward final : public torch::autograd::Node, public AddsGradient {
 
   torch::Tensor of_weight(const torch::Tensor& rows, const torch::Tensor& x) const {
     torch::Tensor sum = sum_ ? sum_() : torch::Tensor();
-    if (!sum.defined()) return at::mm(transposed(rows), rows_of(x));
-    sum.addmm_(transposed(rows), rows_of(x));
+    if (!sum.defined()) return product(transposed(rows), rows_of(x));
+    add_product(sum, transposed(rows), rows_of(x));
     return {};
   }
 
@@ -142,16 +172,16 @@ torch::Tensor biased_product(const torch::Tensor& x, const torch::Tensor& weight
   const int64_t rows = x.size(0);
   const int64_t units = weight.size(0);
   if (!is_faster_transposed(rows, units)) {
-    torch::Tensor y = at::mm(x, transposed(weight));
+    torch::Tensor y = product(x, transposed(weight));
     each_columns(y, [&](int64_t from, const kernels::Columns& columns) {
       kernels::add_bias(at(y, from), at(bias, from), columns, relu, dtype);
     });
     return y;
   }
-  const torch::Tensor product = at::mm(weight, transposed(x));
+  const torch::Tensor columns_of_y = product(weight, transposed(x));
   torch::Tensor y = at::empty({rows, units}, weight.options());
   each_columns(y, [&](int64_t from, const kernels::Columns& columns) {
-    kernels::add_bias_of_transposed(at(y, from), at(product, from * rows), at(bias, from), columns, relu, dtype);
+    kernels::add_bias_of_transposed(at(y, from), at(columns_of_y, from * rows), at(bias, from), columns, relu, dtype);
   });
   return y;
 }

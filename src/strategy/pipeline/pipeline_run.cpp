@@ -1,0 +1,110 @@
+// A stage that has nothing to do, at the beginning and at the end of a step, gives its thread to the loops of one that
+// has. It takes pieces where it waits anyway; whoever asks for them takes back those that nobody has begun, so that no
+// loop waits for a stage that comes late or has failed.
+#include "strategy/pipeline/pipeline_run.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+
+#include "base/deadline.h"
+#include "base/error_text.h"
+#include "base/log.h"
+#include "cohort/trace.h"
+#include "strategy/core.h"
+#include "strategy/pipeline/passage.h"
+#include "strategy/worker_group.h"
+
+namespace cohort {
+
+void PipelineRun::wake_all() {
+  for (Stage& stage : stages) stage.wake.notify_all();
+  for (Passage* passage : passages) passage->wake_all();
+}
+
+void PipelineRun::fail_with(std::exception_ptr failure) {
+  bool is_first = false;
+  {
+    const std::lock_guard lock(mutex);
+    is_first = !error;
+    if (is_first) error = failure;
+    wake_all();
+  }
+  if (line == nullptr || !is_first) return;
+  // Messages of others are waited for until the workers hear of it.
+  try {
+    std::rethrow_exception(failure);
+  } catch (const std::exception& what) {
+    core->workers().fail(error_text(what));
+  } catch (...) {
+    core->workers().fail("a stage of a pipeline failed");
+  }
+}
+
+uint64_t PipelineRun::seed_of(std::size_t microbatch) {
+  const std::lock_guard lock(mutex);
+  const torch::NoGradGuard no_grad;
+  if (!seeds.defined()) seeds = at::empty({static_cast<int64_t>(passages.size())}, torch::kLong).random_(stream);
+  return static_cast<uint64_t>(seeds[static_cast<int64_t>(microbatch)].item<int64_t>());
+}
+
+void PipelineRun::divide(const std::vector<int>& helpers, const std::function<void(int)>& loop) {
+  std::vector<Piece> pieces(helpers.size());
+  {
+    const std::lock_guard lock(mutex);
+    for (std::size_t i = 0; i < helpers.size(); ++i) {
+      Stage& stage = stages[static_cast<std::size_t>(helpers[i])];
+      pieces[i].loop = &loop;
+      pieces[i].number = static_cast<int>(i) + 1;
+      stage.pieces.push_back(&pieces[i]);
+      stage.place.bind();
+      stage.wake.notify_all();
+    }
+  }
+  loop(0);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    Piece& piece = pieces[i];
+    std::unique_lock lock(mutex);
+    if (piece.state == Piece::State::kAsked) {
+      auto& asked = stages[static_cast<std::size_t>(helpers[i])].pieces;
+      asked.erase(std::find(asked.begin(), asked.end(), &piece));
+      lock.unlock();
+      loop(piece.number);
+      continue;
+    }
+    // It works on memory that the caller has.
+    while (!piece.done.wait_for(lock, std::chrono::minutes(1), [&] { return piece.state == Piece::State::kDone; })) {
+      log().warn("[pipeline] stage {} has not come back for a minute from a loop over memory", helpers[i]);
+    }
+  }
+}
+
+void PipelineRun::help(Stage& own, std::unique_lock<std::mutex>& lock) const {
+  Piece& piece = *own.pieces.front();
+  own.pieces.pop_front();
+  piece.state = Piece::State::kTaken;
+  lock.unlock();
+  {
+    const TraceSpan span("compute", "help");
+    (*piece.loop)(piece.number);
+  }
+  lock.lock();
+  piece.state = Piece::State::kDone;
+  piece.done.notify_all();
+}
+
+void PipelineRun::end_stage(Stage& own) {
+  std::unique_lock lock(mutex);
+  if (++ended == stages.size()) return wake_all();
+  const Deadline deadline(patience());
+  const auto is_over = [&] { return error || ended == stages.size(); };
+  while (!is_over()) {
+    own.place.sleep();
+    const bool in_time = own.wake.wait_until(lock, deadline.when(), [&] { return is_over() || !own.pieces.empty(); });
+    own.place.leave();
+    if (!in_time) return;  // those that it waits for say so
+    if (!own.pieces.empty()) help(own, lock);
+  }
+}
+
+}  // namespace cohort
