@@ -49,8 +49,8 @@ OptimizerState::OptimizerState(const StrategyCore& core, const Optimizer& rule, 
       flat_(flat),
       exchange_(exchange),
       schedule_(rule.learning_rate()),
-      progress_(flat.groups().front().copies.size(),
-                ReplicaProgress{.scaler = LossScaler(rule.gradient().loss_scale)}) {}
+      progress_(flat.groups().front().copies.size(), ReplicaProgress{.scaler = LossScaler(rule.gradient().loss_scale)}),
+      settling_(progress_.size()) {}
 
 void OptimizerState::keep_sums() {
   const torch::NoGradGuard no_grad;

@@ -5,8 +5,10 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -105,9 +107,10 @@ class OptimizerState {
 
  private:
   ReplicaProgress& settled(int replica) const {
-    ReplicaProgress& progress = progress_[static_cast<std::size_t>(replica)];
-    progress.settle();
-    return progress;
+    const auto number = static_cast<std::size_t>(replica);
+    const std::lock_guard lock(settling_[number]);
+    progress_[number].settle();
+    return progress_[number];
   }
   std::vector<torch::Tensor> save_sums() const;
   void load_rate(std::optional<double> saved);
@@ -155,6 +158,7 @@ class OptimizerState {
   bool keeps_sums_ = false;
   bool rate_is_set_ = false;  // true if the rate is a number that is not the rule's own: a part of the state
   mutable std::vector<ReplicaProgress> progress_;  // the last steps are counted when somebody asks
+  mutable std::deque<std::mutex> settling_;        // of each: the microbatches of a pipeline ask at the same time
 };
 
 }  // namespace cohort

@@ -226,6 +226,30 @@ TEST(PipelineOverWorkers, AFileOfWeightsHasThoseOfAllStages) {
       cut_of(3));
 }
 
+// A worker's microbatches go through the chunks of others side by side, and ask at the same time what the last step
+// was.
+TEST(PipelineOverWorkers, CountsEachStepOnce) {
+  constexpr int kSteps = 30;
+  with_stages({}, ScheduleGPipe{.microbatches = 8},
+              [&](const MultiWorkerPipelineStrategy& strategy) {
+                const auto net = strategy.mirror([] {
+                  return torch::nn::Sequential(torch::nn::Linear(1, 2), std::make_shared<StageMark>(),
+                                               torch::nn::Linear(2, 1));
+                });
+                const MirroredOptimizer sgd = strategy.optimizer(net, SGD({.learning_rate = 1e-3}));
+                const GlobalBatch batch({Example{.x = torch::ones({16, 1})}}, 16);
+                for (int step = 0; step < kSteps; ++step) {
+                  strategy.run(
+                      [&](Replica& replica, const Example& part) {
+                        sgd[replica].minimize(replica.global_mean(net[replica]->forward(part.x)));
+                      },
+                      batch);
+                }
+                EXPECT_EQ(sgd.iterations(), kSteps);
+              },
+              {});
+}
+
 // Whatever the processes, a microbatch draws the same numbers.
 TEST(PipelineOverWorkers, DropsOutAsInOneProcess) {
   const std::vector<Layer> net = {Dense(8),     Dropout(0.3), Dense(8, Activation::kRelu),
