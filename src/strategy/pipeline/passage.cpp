@@ -288,14 +288,7 @@ void Passage::wait_in_stage(std::unique_lock<std::mutex>& lock, std::condition_v
                             const char* what, const Ready& ready) {
   const Deadline deadline(run_->timeout);
   PipelineRun::Stage& own = run_->stage_of(chunk);
-  const auto is_over = [&] { return run_->error || ready(); };
-  bool in_time = true;
-  while (in_time && !is_over()) {
-    own.place.sleep();
-    in_time = wake.wait_until(lock, deadline.when(), [&] { return is_over() || !own.pieces.empty(); });
-    own.place.leave();
-    if (!own.pieces.empty()) run_->help(own, lock);
-  }
+  const bool in_time = run_->wait(own, wake, lock, deadline, own.has_begun, [&] { return run_->error || ready(); });
   if (run_->error) fail<Cancelled>("[pipeline] another part of the pipeline failed");
   if (in_time) return;
   fail<DeadlineExceeded>("[pipeline] stage ", chunk % run_->all_stages, " waited ", to_text(run_->timeout), " for ",
@@ -305,6 +298,7 @@ void Passage::wait_in_stage(std::unique_lock<std::mutex>& lock, std::condition_v
 
 void Passage::advance(int chunk, const std::vector<int>& idle) {
   std::unique_lock lock(run_->mutex);
+  run_->stage_of(chunk).has_begun = true;
   if (ended_) return;
   allowed_ = chunk;
   idle_ = &idle;
@@ -331,8 +325,7 @@ void Passage::arrive(int chunk, bool gradient, std::vector<torch::Tensor> values
     at(chunk - 1).sent = true;
   }
   PipelineRun::Stage& own = run_->stage_of(chunk);
-  own.place.bind();
-  own.wake.notify_all();
+  own.call();
 }
 
 void Passage::send_away(int chunk, bool gradient) {
@@ -355,8 +348,7 @@ void Passage::send(int chunk, bool gradient) {
   const std::lock_guard lock(run_->mutex);
   (gradient ? at(chunk).gradient_sent : at(chunk).sent) = true;
   PipelineRun::Stage& other = run_->stage_of(gradient ? chunk - 1 : chunk + 1);
-  other.place.bind();
-  other.wake.notify_all();
+  other.call();
 }
 
 void Passage::backward(int chunk, bool whole) {

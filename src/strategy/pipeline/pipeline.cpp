@@ -65,7 +65,8 @@ class Pipeline final : public ReplicaRunner {
         local_id_(local_id),
         setup_(std::move(setup)),
         stages_here_(setup_.axis.empty() ? setup_.stages : setup_.stages_here),
-        stages_(stages_here_, core.num_local_replicas() * stages_here_ <= hardware_cores()) {
+        spins_(core.num_local_replicas() * stages_here_ <= hardware_cores()),
+        stages_(stages_here_, spins_) {
     install_absent_kernel();
   }
 
@@ -92,6 +93,7 @@ class Pipeline final : public ReplicaRunner {
   int local_id_;
   PipelineSetup setup_;
   int stages_here_;
+  bool spins_;                                      // every stage has a core
   bool watches_ = true;                             // the next run notes which tensors the stages use
   std::set<const void*> open_;                      // the optimizers for which that is not known yet
   std::map<int, Course> courses_;                   // by microbatches
@@ -205,6 +207,7 @@ std::shared_ptr<PipelineRun> Pipeline::begin(detail::Job& job, Replica& replica,
                                                           .timeout = core_.plan().exchange.timeout,
                                                           .chunks = chunks,
                                                           .threads = core_.threads_per_replica(),
+                                                          .spins = spins_,
                                                           .cut = core_.plan().cut,
                                                           .all_stages = setup_.stages,
                                                           .first_stage = setup_.first_stage});

@@ -18,7 +18,7 @@
 namespace cohort {
 
 void PipelineRun::wake_all() {
-  for (Stage& stage : stages) stage.wake.notify_all();
+  for (Stage& stage : stages) stage.call();
   for (Passage* passage : passages) passage->wake_all();
 }
 
@@ -57,23 +57,26 @@ void PipelineRun::divide(const std::vector<int>& helpers, const std::function<vo
       pieces[i].loop = &loop;
       pieces[i].number = static_cast<int>(i) + 1;
       stage.pieces.push_back(&pieces[i]);
-      stage.place.bind();
-      stage.wake.notify_all();
+      stage.call();
     }
   }
   loop(0);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     Piece& piece = pieces[i];
+    Stage& helper = stages[static_cast<std::size_t>(helpers[i])];
     std::unique_lock lock(mutex);
     if (piece.state == Piece::State::kAsked) {
-      auto& asked = stages[static_cast<std::size_t>(helpers[i])].pieces;
-      asked.erase(std::find(asked.begin(), asked.end(), &piece));
+      helper.pieces.erase(std::find(helper.pieces.begin(), helper.pieces.end(), &piece));
       lock.unlock();
       loop(piece.number);
       continue;
     }
     // It works on memory that the caller has.
-    while (!piece.done.wait_for(lock, std::chrono::minutes(1), [&] { return piece.state == Piece::State::kDone; })) {
+    const auto is_done = [&] { return piece.state.load() == Piece::State::kDone; };
+    lock.unlock();
+    spin_until(is_done, spins, helper.as_caller);
+    lock.lock();
+    while (!piece.done.wait_for(lock, std::chrono::minutes(1), is_done)) {
       log().warn("[pipeline] stage {} has not come back for a minute from a loop over memory", helpers[i]);
     }
   }
@@ -97,14 +100,8 @@ void PipelineRun::end_stage(Stage& own) {
   std::unique_lock lock(mutex);
   if (++ended == stages.size()) return wake_all();
   const Deadline deadline(patience());
-  const auto is_over = [&] { return error || ended == stages.size(); };
-  while (!is_over()) {
-    own.place.sleep();
-    const bool in_time = own.wake.wait_until(lock, deadline.when(), [&] { return is_over() || !own.pieces.empty(); });
-    own.place.leave();
-    if (!in_time) return;  // those that it waits for say so
-    if (!own.pieces.empty()) help(own, lock);
-  }
+  // Where it ends too late, those that it waits for say so.
+  wait(own, own.wake, lock, deadline, /*has_work=*/false, [&] { return error || ended == stages.size(); });
 }
 
 }  // namespace cohort

@@ -3,6 +3,7 @@
 
 #include <ATen/ThreadLocalState.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -15,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "base/deadline.h"
+#include "base/spin.h"
 #include "base/wake_place.h"
 #include "cohort/communicator.h"
 #include "cohort/strategy.h"
@@ -30,7 +33,8 @@ struct PipelineRun {
   Replica& replica;
   std::chrono::milliseconds timeout;
   int chunks = 1;
-  int threads = 1;  // of an operation
+  int threads = 1;     // of an operation
+  bool spins = false;  // every stage has a core
   const std::vector<std::string>& cut;
   // The stages of this process among those of the line, and its end of the line where others have the rest.
   int all_stages = 1;
@@ -41,9 +45,10 @@ struct PipelineRun {
 
   // A piece of a loop that a stage without work of its own is asked for.
   struct Piece {
+    enum class State { kAsked, kTaken, kDone };
     const std::function<void(int)>* loop = nullptr;
     int number = 0;
-    enum class State { kAsked, kTaken, kDone } state = State::kAsked;
+    std::atomic<State> state = State::kAsked;
     std::condition_variable done = {};
   };
 
@@ -52,7 +57,16 @@ struct PipelineRun {
   struct Stage {
     std::condition_variable wake = {};
     WakePlace place = {};
-    std::deque<Piece*> pieces = {};  // that it is asked for
+    std::deque<Piece*> pieces = {};           // that it is asked for
+    bool has_begun = false;                   // with work of its own
+    std::atomic<bool> is_called = false;      // since it began to wait
+    Patience as_helper = {}, as_caller = {};  // of its thread; of the one that asks it
+
+    void call() {
+      is_called.store(true);
+      place.bind();
+      wake.notify_all();
+    }
   };
 
   std::mutex mutex;
@@ -92,6 +106,29 @@ struct PipelineRun {
   // Calls loop(0) here and loop(1), ... on the threads of these stages of the process while they wait; what one of them
   // has not begun by the time that loop(0) is done is done here.
   void divide(const std::vector<int>& stages, const std::function<void(int)>& loop);
+  // Waits as a stage until `is_over()`, and does the pieces that it is asked for meanwhile. One without work of its own
+  // looks for them before it sleeps, because it would be late for most. Returns false if it is not over in time.
+  template <typename IsOver>
+  bool wait(Stage& own, std::condition_variable& wake, std::unique_lock<std::mutex>& lock, const Deadline& deadline,
+            bool has_work, const IsOver& is_over) {
+    bool in_time = true;
+    while (in_time && !is_over()) {
+      own.is_called.store(false);
+      if (!has_work && own.pieces.empty()) {
+        lock.unlock();
+        spin_until([&] { return own.is_called.load(); }, spins, own.as_helper);
+        lock.lock();
+      }
+      const auto is_called = [&] { return is_over() || !own.pieces.empty(); };
+      if (!is_called()) {
+        own.place.sleep();
+        in_time = wake.wait_until(lock, deadline.when(), is_called);
+        own.place.leave();
+      }
+      if (!own.pieces.empty()) help(own, lock);
+    }
+    return is_over();
+  }
   // Does the piece that the calling stage is asked for; the lock of the mutex is given up meanwhile.
   void help(Stage& own, std::unique_lock<std::mutex>& lock) const;
   // A stage has done all of its own, and helps until all have.
