@@ -60,7 +60,7 @@ IdleStages::IdleStages(const PipelineSchedule& schedule, int first, int count) {
     for (std::size_t i = 0; i < stages[stage].size(); ++i) {
       if (!is_work(stages[stage][i].op)) continue;
       for (int number = 0; number < count; ++number) {
-        const auto other = static_cast<std::size_t>(first + number);
+        const std::size_t other = static_cast<std::size_t>(first) + static_cast<std::size_t>(number);
         if (other == stage) continue;
         const auto begin = std::find_if(stages[other].begin(), stages[other].end(), works) - stages[other].begin();
         const auto end = stages[other].rend() - std::find_if(stages[other].rbegin(), stages[other].rend(), works);
