@@ -99,8 +99,8 @@ void PipelineRun::help(Stage& own, std::unique_lock<std::mutex>& lock) const {
 void PipelineRun::end_stage(Stage& own) {
   std::unique_lock lock(mutex);
   if (++ended == stages.size()) return wake_all();
-  const Deadline deadline(patience());
-  // Where it ends too late, those that it waits for say so.
+  const Deadline deadline(timeout);
+  // Where it is not over in time, run() says who has not come back.
   wait(own, own.wake, lock, deadline, /*has_work=*/false, [&] { return error || ended == stages.size(); });
 }
 

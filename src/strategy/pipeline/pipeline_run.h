@@ -78,7 +78,6 @@ struct PipelineRun {
   // for a random number, so that an evaluation draws none.
   at::Generator stream = {};
   torch::Tensor seeds = {};
-  const void* owner = nullptr;  // the optimizer of the step
   std::optional<PipelinedStep> step = std::nullopt;
   std::unique_ptr<GradientSums> sums = nullptr;
   std::vector<std::function<void(const Replica&)>> at_end = {};
