@@ -29,7 +29,7 @@ HEADERS = {
     "collective": "communicator",
     "topology": "device_mesh pipeline_schedule topology cluster/tpu_topology",
     "strategy": "strategy exchange_options strategy_inl join_parts mesh_strategy pipeline_strategy mirrored replica values variable cluster/multi_worker_mesh cluster/multi_worker_pipeline cluster/multi_worker_strategy cluster/xla_strategy",
-    "optimizer": "optimizer precision schedule",
+    "optimizer": "optimizer precision schedule update_rules",
     "function": "function",
     "data": "dataset distributed_dataset",
     "checkpoint": "checkpoint weights",

@@ -1,0 +1,303 @@
+// Update rules: what becomes of a parameter by its gradient (Adam, SGD, ...), as a value.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/precision.h"
+#include "cohort/schedule.h"
+
+namespace cohort {
+
+class UpdateRule;
+
+// The form of a rule that is meant where libraries differ. docs/optimizers.md has the differences.
+enum class Formulation {
+  kKeras,   // Keras 3: keras.optimizers
+  kLegacy,  // tf.keras.optimizers.legacy and TensorFlow's addons, which Model Garden's configurations name
+  kTorch,   // LibTorch's torch::optim; of rules that it lacks, the papers'. weight_decay is L2: g += weight_decay * p
+};
+
+// Options for what is done to the gradient between the exchange and the update. All of it sees the gradient of the
+// whole global batch. At most one of clipnorm, global_clipnorm and clipvalue may be set (InvalidArgument).
+struct GradientOptions {
+  // Scales the gradient of each parameter so that its L2 norm is at most this; 0: off.
+  double clipnorm = 0.0;
+  // Scales all gradients together so that their joint L2 norm is at most this; 0: off.
+  double global_clipnorm = 0.0;
+  // Clips every element to [-clipvalue, clipvalue]; 0: off.
+  double clipvalue = 0.0;
+  // Gradients are averaged over so many minimize() calls before one exchange and update. As in Keras, a schedule of the
+  // rate and use_ema count the calls, and the rule counts the updates.
+  int64_t gradient_accumulation_steps = 1;
+  // minimize() multiplies the loss by it and the update divides by it; 0: off. As in Keras, gradients() returns the
+  // gradients of the multiplied loss, and apply_gradients() expects such.
+  double loss_scale_factor = 0.0;
+  // Scales the loss for gradients that come through float16. Parameter servers refuse it (Unimplemented).
+  std::optional<LossScale> loss_scale = std::nullopt;
+  // Adds l2 * p to the gradient after clipping, as the gradient of a loss with l2 / 2 times the squares of the weights;
+  // not where exclude_from_weight_decay says no.
+  double l2 = 0.0;
+};
+
+// An exponential average of every parameter, kept beside it: average = momentum * average + (1 - momentum) * p after
+// each update; after the first one the parameter itself. MirroredOptimizer::finalize_variable_values() puts the
+// averages into the parameters, as Model::fit does at its end.
+struct EmaOptions {
+  bool use_ema = false;                 // averages are kept
+  double ema_momentum = 0.99;           // share of the average before
+  int64_t ema_overwrite_frequency = 0;  // the averages replace the parameters every so many updates; 0: never
+};
+
+class Optimizer;
+
+// Returns the same optimizer with its loss scaled, as Keras' LossScaleOptimizer.
+Optimizer LossScaleOptimizer(const Optimizer& inner, const LossScale& options = {});
+
+// An update rule with its options; immutable, cheap to copy, thread-safe. Made by the functions below.
+class Optimizer {
+ public:
+  // Stands for the rule with what surrounds it. Layer adaptation (the trust ratio of LAMB and LARS) leaves out the
+  // parameters that the last list names.
+  Optimizer(std::shared_ptr<const UpdateRule> rule, Schedule learning_rate, GradientOptions gradient,
+            std::vector<std::string> exclude_from_weight_decay = {},
+            std::vector<std::string> exclude_from_layer_adaptation = {});
+  // "adam", "sgd", ...: the function of that name below without options. Unknown: NotFound lists them.
+  Optimizer(const char* name);  // NOLINT(google-explicit-constructor)
+
+  // Returns the name of the rule, such as "adam".
+  const std::string& name() const;
+  // Returns the rule; the library uses this.
+  const UpdateRule& rule() const { return *rule_; }
+  // Returns the same, shared; the library uses this.
+  const std::shared_ptr<const UpdateRule>& shared_rule() const { return rule_; }
+  // Returns the learning rate.
+  const Schedule& learning_rate() const { return learning_rate_; }
+  // Returns what is done to the gradient.
+  const GradientOptions& gradient() const { return gradient_; }
+  // Returns a copy with other options for the gradient.
+  Optimizer with_gradient(const GradientOptions& gradient) const;
+
+  // Returns whether weight decay applies to this parameter: no pattern of exclude_from_weight_decay is part of its
+  // name. The pattern "1d" stands for every parameter of rank 0 or 1: biases and the scales and shifts of norms. A tied
+  // parameter, which has several names, is excluded by any of them. An empty pattern is an InvalidArgument.
+  bool decays(const std::string& name, int64_t rank) const;
+  // Returns whether layer adaptation applies to this parameter, by exclude_from_layer_adaptation in the same way. In
+  // kLegacy an empty list stands for exclude_from_weight_decay's; in kTorch that one's are always among them.
+  bool adapts(const std::string& name, int64_t rank) const;
+
+ private:
+  std::shared_ptr<const UpdateRule> rule_;
+  Schedule learning_rate_;
+  GradientOptions gradient_;
+  std::vector<std::string> exclude_from_weight_decay_;
+  std::vector<std::string> exclude_from_layer_adaptation_;
+};
+
+// The formulas below are those of Formulation::kKeras, and so are the defaults; docs/optimizers.md has the other forms.
+// All arithmetic is in the parameter's dtype; float16 and bfloat16 parameters are updated in float32, with float32
+// slots. `t` counts updates from 1.
+// p -= lr * g; with momentum v = momentum * v + lr * g, p -= v: the rate is part of the velocity.
+struct SgdOptions {
+  Schedule learning_rate = 0.01;  // lr in the formulas: a number or a schedule
+  double momentum = 0.0;          // share of the velocity before
+  bool nesterov = false;          // p -= momentum * v + lr * g; needs momentum, and no dampening
+  double dampening = 0.0;  // kTorch only: v = momentum * v + (1 - dampening) * g after the first update, at which v = g
+  double weight_decay = 0.0;                                // decoupled: p -= lr * weight_decay * p before the update
+  std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
+  EmaOptions ema = {};                                      // averages of the parameters
+  Formulation formulation = Formulation::kKeras;            // the form of the rule
+};
+// m = beta_1 * m + (1 - beta_1) * g; v = beta_2 * v + (1 - beta_2) * g^2;
+// p -= lr * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon) (Kingma and Ba, "Adam", 2015).
+struct AdamOptions {
+  Schedule learning_rate = 1e-3;  // lr in the formulas: a number or a schedule
+  double beta_1 = 0.9;            // decay of the mean of the gradients
+  double beta_2 = 0.999;          // decay of the mean of their squares
+  double epsilon = 1e-7;          // kTorch: beside sqrt(v / (1 - beta_2^t))
+  bool amsgrad = false;           // the largest v so far in place of v (Reddi, Kale and Kumar, 2018)
+  double weight_decay = 0.0;      // decoupled: p -= lr * weight_decay * p before the update
+  std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
+  EmaOptions ema = {};                                      // averages of the parameters
+  Formulation formulation = Formulation::kKeras;            // the form of the rule
+};
+// Adam with a decay by default (Loshchilov and Hutter, 2019), which is decoupled in every formulation.
+struct AdamWOptions {
+  Schedule learning_rate = 1e-3;                            // lr in the formulas: a number or a schedule
+  double beta_1 = 0.9;                                      // decay of the mean of the gradients
+  double beta_2 = 0.999;                                    // decay of the mean of their squares
+  double epsilon = 1e-7;                                    // as in AdamOptions
+  bool amsgrad = false;                                     // the largest v so far in place of v
+  double weight_decay = 4e-3;                               // decoupled: p -= lr * weight_decay * p before the update
+  std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
+  EmaOptions ema = {};                                      // averages of the parameters
+  Formulation formulation = Formulation::kKeras;            // the form of the rule
+};
+// v = rho * v + (1 - rho) * g^2; p -= lr * g / sqrt(v + epsilon) (Tieleman and Hinton, 2012).
+struct RmspropOptions {
+  Schedule learning_rate = 1e-3;  // lr in the formulas: a number or a schedule
+  double rho = 0.9;               // PyTorch's alpha
+  double momentum = 0.0;          // b = momentum * b + lr * g / sqrt(v + epsilon); p -= b
+  double epsilon = 1e-7;          // kTorch, and kLegacy without momentum: beside the root
+  bool centered = false;          // the variance of g in place of v (Graves, 2013); never below 0
+  double weight_decay = 0.0;      // decoupled: p -= lr * weight_decay * p before the update
+  std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
+  EmaOptions ema = {};                                      // averages of the parameters
+  Formulation formulation = Formulation::kKeras;            // the form of the rule
+};
+// s += g^2; p -= lr * g / sqrt(s + epsilon) (Duchi, Hazan and Singer, 2011).
+struct AdagradOptions {
+  Schedule learning_rate = 1e-3;                            // lr in the formulas: a number or a schedule
+  double initial_accumulator_value = 0.1;                   // the squares start at this
+  double epsilon = 1e-7;                                    // kTorch and kLegacy: beside the root
+  double lr_decay = 0.0;                                    // kTorch only: lr / (1 + (t - 1) * lr_decay)
+  double weight_decay = 0.0;                                // decoupled: p -= lr * weight_decay * p before the update
+  std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
+  EmaOptions ema = {};                                      // averages of the parameters
+  Formulation formulation = Formulation::kKeras;            // the form of the rule
+};
+// s = rho * s + (1 - rho) * g^2; d = sqrt(u + epsilon) / sqrt(s + epsilon) * g; u = rho * u + (1 - rho) * d^2;
+// p -= lr * d (Zeiler, 2012).
+struct AdadeltaOptions {
+  Schedule learning_rate = 1e-3;                            // lr in the formulas: a number or a schedule
+  double rho = 0.95;                                        // decay of both means
+  double epsilon = 1e-7;                                    // inside the roots
+  double weight_decay = 0.0;                                // decoupled: p -= lr * weight_decay * p before the update
+  std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
+  EmaOptions ema = {};                                      // averages of the parameters
+};
+// m as Adam's; u = max(beta_2 * u, |g|); p -= lr / (1 - beta_1^t) * m / (u + epsilon) (Kingma and Ba, 2015, section 7).
+struct AdamaxOptions {
+  Schedule learning_rate = 1e-3;                            // lr in the formulas: a number or a schedule
+  double beta_1 = 0.9;                                      // decay of the mean of the gradients
+  double beta_2 = 0.999;                                    // decay of their largest magnitude
+  double epsilon = 1e-7;                                    // added to that
+  double weight_decay = 0.0;                                // decoupled: p -= lr * weight_decay * p before the update
+  std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
+  EmaOptions ema = {};                                      // averages of the parameters
+};
+// Adam with Nesterov's momentum (Dozat, 2016): with u_t = beta_1 * (1 - 0.96^t / 2) and U_t = u_1 * ... * u_t,
+// p -= lr * (u_(t+1) * m / (1 - U_(t+1)) + (1 - u_t) * g / (1 - U_t)) / (sqrt(v / (1 - beta_2^t)) + epsilon).
+struct NadamOptions {
+  Schedule learning_rate = 1e-3;                            // lr in the formulas: a number or a schedule
+  double beta_1 = 0.9;                                      // decay of the mean of the gradients
+  double beta_2 = 0.999;                                    // decay of the mean of their squares
+  double epsilon = 1e-7;                                    // added to the root of the squares
+  double weight_decay = 0.0;                                // decoupled: p -= lr * weight_decay * p before the update
+  std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
+  EmaOptions ema = {};                                      // averages of the parameters
+};
+// Follow the regularized leader (McMahan et al., "Ad Click Prediction", 2013). With q(x) = x^(-learning_rate_power) /
+// lr: z += g + 2 * l2_shrinkage * p - (q(n + g^2) - q(n)) * p; n += g^2; p = (clip(z, -l1, l1) - z) / (q(n) + 2 * l2 +
+// beta / lr). An update with a rate of 0 changes nothing.
+struct FtrlOptions {
+  Schedule learning_rate = 1e-3;                            // lr in the formulas: a number or a schedule
+  double learning_rate_power = -0.5;                        // 0 or less
+  double initial_accumulator_value = 0.1;                   // n starts at this
+  double l1_regularization_strength = 0.0;                  // l1: small parameters become 0
+  double l2_regularization_strength = 0.0;                  // l2
+  double l2_shrinkage_regularization_strength = 0.0;        // l2_shrinkage: only where there are gradients
+  double beta = 0.0;                                        // smoothes the rate at the beginning
+  double weight_decay = 0.0;                                // decoupled: p -= lr * weight_decay * p before the update
+  std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
+  EmaOptions ema = {};                                      // averages of the parameters
+};
+// p -= lr * sign(beta_1 * m + (1 - beta_1) * g); m = beta_2 * m + (1 - beta_2) * g (Chen et al., 2023).
+struct LionOptions {
+  Schedule learning_rate = 1e-3;                            // lr in the formulas: a number or a schedule
+  double beta_1 = 0.9;                                      // share of the mean in the step
+  double beta_2 = 0.99;                                     // decay of the mean of the gradients
+  double weight_decay = 0.0;                                // decoupled: p -= lr * weight_decay * p before the update
+  std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
+  EmaOptions ema = {};                                      // averages of the parameters
+};
+// Adam's squares as the product of their means by row and by column, of the last two dimensions (Shazeer and Stern,
+// 2018); of ranks below 2 as they are. Steps are scaled by the root mean square of the parameter, and the rate is at
+// most 1 / sqrt(t), which is so in Keras whatever relative_step says.
+struct AdafactorOptions {
+  Schedule learning_rate = 1e-3;                            // lr in the formulas: a number or a schedule
+  double beta_2_decay = -0.8;                               // the squares are averaged with beta_2 = 1 - t^beta_2_decay
+  double epsilon_1 = 1e-30;                                 // added to the squares
+  double epsilon_2 = 1e-3;                                  // the least scale of a step
+  double clip_threshold = 1.0;                              // the largest root mean square of a step before the rate
+  double weight_decay = 0.0;                                // decoupled: p -= lr * weight_decay * p before the update
+  std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
+  GradientOptions gradient = {};                            // the changes to the gradient before the update
+  EmaOptions ema = {};                                      // averages of the parameters
+};
+// m and v as Adam's; d = m / (1 - beta_1^t) / (sqrt(v / (1 - beta_2^t)) + epsilon); p -= lr * |p| / |d| * d, with the
+// norms of the whole parameter, and without their quotient where one is zero (You et al., "Large Batch Optimization for
+// Deep Learning", 2020). kLegacy and kTorch add weight_decay * p to d, as the paper does.
+struct LambOptions {
+  Schedule learning_rate = 1e-3;                            // lr in the formulas: a number or a schedule
+  double beta_1 = 0.9;                                      // decay of the mean of the gradients
+  double beta_2 = 0.999;                                    // decay of the mean of their squares
+  double epsilon = 1e-7;                                    // added to the root of the squares
+  double weight_decay = 0.0;                                // decoupled: p -= lr * weight_decay * p before the update
+  std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
+  std::vector<std::string> exclude_from_layer_adaptation = {};  // no trust ratio; see adapts()
+  GradientOptions gradient = {};                                // the changes to the gradient before the update
+  EmaOptions ema = {};                                          // averages of the parameters
+  Formulation formulation = Formulation::kKeras;                // the form of the rule
+};
+// With d = g + weight_decay * p: r = trust_coefficient * |p| / |d|, 1 where a norm is zero; v = momentum * v +
+// lr * r * d; p -= v (You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017). Keras has no
+// LARS: kKeras and kLegacy are Model Garden's. kTorch is the paper's, r = trust_coefficient * |p| /
+// (|g| + weight_decay * |p| + epsilon).
+struct LarsOptions {
+  Schedule learning_rate = 0.1;     // lr in the formulas: a number or a schedule
+  double momentum = 0.9;            // see above
+  bool nesterov = false;            // p -= momentum * v + lr * r * d; needs momentum
+  bool classic_momentum = true;     // false: v = momentum * v + d, r by |v|, p -= lr * r * v; not with kTorch
+  double trust_coefficient = 1e-3;  // the norm of a step before the rate, as a part of the parameter's
+  double epsilon = 1e-8;            // kTorch only
+  double weight_decay = 0.0;        // share of the parameter that is added to the step
+  std::vector<std::string> exclude_from_weight_decay = {};      // see Optimizer::decays()
+  std::vector<std::string> exclude_from_layer_adaptation = {};  // no trust ratio; see adapts()
+  GradientOptions gradient = {};                                // the changes to the gradient before the update
+  EmaOptions ema = {};                                          // averages of the parameters
+  Formulation formulation = Formulation::kKeras;                // the form of the rule
+};
+
+// Stochastic gradient descent, with momentum. InvalidArgument, here and below: numbers out of range (a negative rate, a
+// beta of 1 or more, ...), and what another formulation has alone. A rate that a schedule gives is not checked.
+Optimizer SGD(const SgdOptions& options = {});
+// Adam; see AdamOptions.
+Optimizer Adam(const AdamOptions& options = {});
+// Adam with decoupled decay.
+Optimizer AdamW(const AdamWOptions& options = {});
+// A step divided by the root of the mean of the squares; see RmspropOptions.
+Optimizer RMSprop(const RmspropOptions& options = {});
+// A step divided by the root of the sum of the squares; see AdagradOptions.
+Optimizer Adagrad(const AdagradOptions& options = {});
+// A step as large as those before, divided by the root of the mean of the squares; see AdadeltaOptions.
+Optimizer Adadelta(const AdadeltaOptions& options = {});
+// Adam with the largest magnitude in place of the squares.
+Optimizer Adamax(const AdamaxOptions& options = {});
+// Adam with Nesterov's momentum.
+Optimizer Nadam(const NadamOptions& options = {});
+// Follow the regularized leader; see FtrlOptions.
+Optimizer Ftrl(const FtrlOptions& options = {});
+// The sign of a mean of gradients.
+Optimizer Lion(const LionOptions& options = {});
+// Adam with factored squares. It has no update by rows, and a partitioner that would cut its variables is an error.
+Optimizer Adafactor(const AdafactorOptions& options = {});
+// Adam's step, scaled by the norm of each parameter: for large batches.
+Optimizer LAMB(const LambOptions& options = {});
+// Momentum, scaled by the norms of each parameter and its gradient: for large batches.
+Optimizer LARS(const LarsOptions& options = {});
+
+}  // namespace cohort
