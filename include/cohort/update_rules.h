@@ -64,7 +64,7 @@ class Optimizer {
   // parameters that the last list names.
   Optimizer(std::shared_ptr<const UpdateRule> rule, Schedule learning_rate, GradientOptions gradient,
             std::vector<std::string> exclude_from_weight_decay = {},
-            std::vector<std::string> exclude_from_layer_adaptation = {});
+            std::vector<std::string> exclude_from_layer_adaptation = {}, bool master_weights = true);
   // "adam", "sgd", ...: the function of that name below without options. Unknown: NotFound lists them.
   Optimizer(const char* name);  // NOLINT(google-explicit-constructor)
 
@@ -80,6 +80,12 @@ class Optimizer {
   const GradientOptions& gradient() const { return gradient_; }
   // Returns a copy with other options for the gradient.
   Optimizer with_gradient(const GradientOptions& gradient) const;
+  // Returns whether parameters of float16 and bfloat16 have master weights, as in NVIDIA's Apex (O2), DeepSpeed and
+  // Megatron: a float32 copy each, the slot "master", which the rule updates; the parameter is its rounding, so that
+  // small updates add up. 4 bytes an element. An element that something else has written, and that is no rounding of
+  // its master any more, becomes its master in the next update. False: the rule updates the parameter, widened to
+  // float32 and rounded again by each update. Parameters of other dtypes have none.
+  bool master_weights() const { return master_weights_; }
 
   // Returns whether weight decay applies to this parameter: no pattern of exclude_from_weight_decay is part of its
   // name. The pattern "1d" stands for every parameter of rank 0 or 1: biases and the scales and shifts of norms. A tied
@@ -95,11 +101,12 @@ class Optimizer {
   GradientOptions gradient_;
   std::vector<std::string> exclude_from_weight_decay_;
   std::vector<std::string> exclude_from_layer_adaptation_;
+  bool master_weights_;
 };
 
 // The formulas below are those of Formulation::kKeras, and so are the defaults; docs/optimizers.md has the other forms.
 // All arithmetic is in the parameter's dtype; float16 and bfloat16 parameters are updated in float32, with float32
-// slots. `t` counts updates from 1.
+// slots and master weights. `t` counts updates from 1.
 // p -= lr * g; with momentum v = momentum * v + lr * g, p -= v: the rate is part of the velocity.
 struct SgdOptions {
   Schedule learning_rate = 0.01;  // lr in the formulas: a number or a schedule
@@ -111,6 +118,7 @@ struct SgdOptions {
   GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
   Formulation formulation = Formulation::kKeras;            // the form of the rule
+  bool master_weights = true;                               // see Optimizer::master_weights()
 };
 // m = beta_1 * m + (1 - beta_1) * g; v = beta_2 * v + (1 - beta_2) * g^2;
 // p -= lr * sqrt(1 - beta_2^t) / (1 - beta_1^t) * m / (sqrt(v) + epsilon) (Kingma and Ba, "Adam", 2015).
@@ -125,6 +133,7 @@ struct AdamOptions {
   GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
   Formulation formulation = Formulation::kKeras;            // the form of the rule
+  bool master_weights = true;                               // see Optimizer::master_weights()
 };
 // Adam with a decay by default (Loshchilov and Hutter, 2019), which is decoupled in every formulation.
 struct AdamWOptions {
@@ -138,6 +147,7 @@ struct AdamWOptions {
   GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
   Formulation formulation = Formulation::kKeras;            // the form of the rule
+  bool master_weights = true;                               // see Optimizer::master_weights()
 };
 // v = rho * v + (1 - rho) * g^2; p -= lr * g / sqrt(v + epsilon) (Tieleman and Hinton, 2012).
 struct RmspropOptions {
@@ -151,6 +161,7 @@ struct RmspropOptions {
   GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
   Formulation formulation = Formulation::kKeras;            // the form of the rule
+  bool master_weights = true;                               // see Optimizer::master_weights()
 };
 // s += g^2; p -= lr * g / sqrt(s + epsilon) (Duchi, Hazan and Singer, 2011).
 struct AdagradOptions {
@@ -163,6 +174,7 @@ struct AdagradOptions {
   GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
   Formulation formulation = Formulation::kKeras;            // the form of the rule
+  bool master_weights = true;                               // see Optimizer::master_weights()
 };
 // s = rho * s + (1 - rho) * g^2; d = sqrt(u + epsilon) / sqrt(s + epsilon) * g; u = rho * u + (1 - rho) * d^2;
 // p -= lr * d (Zeiler, 2012).
@@ -174,6 +186,7 @@ struct AdadeltaOptions {
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
   GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
+  bool master_weights = true;                               // see Optimizer::master_weights()
 };
 // m as Adam's; u = max(beta_2 * u, |g|); p -= lr / (1 - beta_1^t) * m / (u + epsilon) (Kingma and Ba, 2015, section 7).
 struct AdamaxOptions {
@@ -185,6 +198,7 @@ struct AdamaxOptions {
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
   GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
+  bool master_weights = true;                               // see Optimizer::master_weights()
 };
 // Adam with Nesterov's momentum (Dozat, 2016): with u_t = beta_1 * (1 - 0.96^t / 2) and U_t = u_1 * ... * u_t,
 // p -= lr * (u_(t+1) * m / (1 - U_(t+1)) + (1 - u_t) * g / (1 - U_t)) / (sqrt(v / (1 - beta_2^t)) + epsilon).
@@ -197,6 +211,7 @@ struct NadamOptions {
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
   GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
+  bool master_weights = true;                               // see Optimizer::master_weights()
 };
 // Follow the regularized leader (McMahan et al., "Ad Click Prediction", 2013). With q(x) = x^(-learning_rate_power) /
 // lr: z += g + 2 * l2_shrinkage * p - (q(n + g^2) - q(n)) * p; n += g^2; p = (clip(z, -l1, l1) - z) / (q(n) + 2 * l2 +
@@ -213,6 +228,7 @@ struct FtrlOptions {
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
   GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
+  bool master_weights = true;                               // see Optimizer::master_weights()
 };
 // p -= lr * sign(beta_1 * m + (1 - beta_1) * g); m = beta_2 * m + (1 - beta_2) * g (Chen et al., 2023).
 struct LionOptions {
@@ -223,6 +239,7 @@ struct LionOptions {
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
   GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
+  bool master_weights = true;                               // see Optimizer::master_weights()
 };
 // Adam's squares as the product of their means by row and by column, of the last two dimensions (Shazeer and Stern,
 // 2018); of ranks below 2 as they are. Steps are scaled by the root mean square of the parameter, and the rate is at
@@ -237,6 +254,7 @@ struct AdafactorOptions {
   std::vector<std::string> exclude_from_weight_decay = {};  // see Optimizer::decays()
   GradientOptions gradient = {};                            // the changes to the gradient before the update
   EmaOptions ema = {};                                      // averages of the parameters
+  bool master_weights = true;                               // see Optimizer::master_weights()
 };
 // m and v as Adam's; d = m / (1 - beta_1^t) / (sqrt(v / (1 - beta_2^t)) + epsilon); p -= lr * |p| / |d| * d, with the
 // norms of the whole parameter, and without their quotient where one is zero (You et al., "Large Batch Optimization for
@@ -252,6 +270,7 @@ struct LambOptions {
   GradientOptions gradient = {};                                // the changes to the gradient before the update
   EmaOptions ema = {};                                          // averages of the parameters
   Formulation formulation = Formulation::kKeras;                // the form of the rule
+  bool master_weights = true;                                   // see Optimizer::master_weights()
 };
 // With d = g + weight_decay * p: r = trust_coefficient * |p| / |d|, 1 where a norm is zero; v = momentum * v +
 // lr * r * d; p -= v (You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017). Keras has no
@@ -270,6 +289,7 @@ struct LarsOptions {
   GradientOptions gradient = {};                                // the changes to the gradient before the update
   EmaOptions ema = {};                                          // averages of the parameters
   Formulation formulation = Formulation::kKeras;                // the form of the rule
+  bool master_weights = true;                                   // see Optimizer::master_weights()
 };
 
 // Stochastic gradient descent, with momentum. InvalidArgument, here and below: numbers out of range (a negative rate, a

@@ -52,12 +52,13 @@ void require_gradient_options(const std::string& rule, const GradientOptions& gr
 
 Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, Schedule learning_rate, GradientOptions gradient,
                      std::vector<std::string> exclude_from_weight_decay,
-                     std::vector<std::string> exclude_from_layer_adaptation)
+                     std::vector<std::string> exclude_from_layer_adaptation, bool master_weights)
     : rule_(std::move(rule)),
       learning_rate_(std::move(learning_rate)),
       gradient_(gradient),
       exclude_from_weight_decay_(std::move(exclude_from_weight_decay)),
-      exclude_from_layer_adaptation_(std::move(exclude_from_layer_adaptation)) {
+      exclude_from_layer_adaptation_(std::move(exclude_from_layer_adaptation)),
+      master_weights_(master_weights) {
   if (rule_ == nullptr) fail<InvalidArgument>("[optimizer] no update rule came");
   if (learning_rate_.is_constant()) require_not_negative(name().c_str(), "learning_rate", learning_rate_(0));
   require_gradient_options(name(), gradient_);
@@ -97,7 +98,7 @@ const std::string& Optimizer::name() const {
 }
 
 Optimizer Optimizer::with_gradient(const GradientOptions& gradient) const {
-  return {rule_, learning_rate_, gradient, exclude_from_weight_decay_, exclude_from_layer_adaptation_};
+  return {rule_, learning_rate_, gradient, exclude_from_weight_decay_, exclude_from_layer_adaptation_, master_weights_};
 }
 
 Optimizer LossScaleOptimizer(const Optimizer& inner, const LossScale& options) {

@@ -54,6 +54,7 @@ struct Segment {
   void* parameter = nullptr;
   void* gradient = nullptr;      // already reduced; rules with needs_norms() overwrite it with the direction
   void* const* slots = nullptr;  // as many as slots() names
+  float* master = nullptr;       // of a half-precision parameter, which is its rounding; null: it has none
   int64_t size = 0;
   Treatment treatment = {};
   double trust_ratio = 1.0;  // the ratio of the whole parameter, in the second phase
@@ -86,7 +87,8 @@ class UpdateRule {
 
   // Does the same by tensor operations, for devices and dtypes without kernels; all of one parameter, trust ratio
   // included (without one_by_one() also several neighbouring ones). Overwrites the gradient. Half-precision parameters
-  // take float32 slots and are updated in float32. Never waits for a device.
+  // take float32 slots and are updated in float32, their gradients may be float32, and behind the slots may be their
+  // master. Never waits for a device.
   virtual void update(torch::Tensor parameter, torch::Tensor gradient, std::span<torch::Tensor> slots,
                       Treatment treatment, const StepContext& context) const = 0;
 

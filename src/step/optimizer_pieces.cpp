@@ -38,7 +38,6 @@ void require_parts_here(const std::string& rule, const std::string& name, const 
 std::vector<TensorPiece> OptimizerState::pieces() const {
   std::vector<TensorPiece> own;
   NamedTensors whole = save_numbers();
-  const std::vector<std::string>& names = rule_.rule().slots();
   std::vector<int64_t> sizes;
   for (const FlatParameter& parameter : flat_.parameters()) sizes.push_back(parameter.size);
   PartWriters writers(core_, std::move(sizes));
@@ -46,8 +45,9 @@ std::vector<TensorPiece> OptimizerState::pieces() const {
     for (const Exchange::OwnSlots& part : exchange_.own_slots()) {
       const FlatParameter& parameter = flat_.parameters()[part.parameter];
       if (!writers.writes(core_.plan().sharding.axis, part.local_id, part.parameter)) continue;
-      for (std::size_t s = 0; s < names.size(); ++s) {
-        own.push_back({.name = parameter.name + "/" + names[s],
+      const std::vector<SlotKind> kinds = slots_of(parameter);
+      for (std::size_t s = 0; s < kinds.size(); ++s) {
+        own.push_back({.name = parameter.name + "/" + kinds[s].name,
                        .whole = {.dtype = part.values[s].scalar_type(),
                                  .shape = parameter.shape,
                                  .order = order_of_memory(parameter)},
@@ -57,8 +57,8 @@ std::vector<TensorPiece> OptimizerState::pieces() const {
     }
     for (const FlatParameter& parameter : flat_.parameters()) {
       if (parameter.size > 0) continue;  // nobody has a part of the others
-      for (const std::string& slot : names)
-        whole.emplace_back(parameter.name + "/" + slot, torch::empty(parameter.shape));
+      for (const SlotKind& slot : slots_of(parameter))
+        whole.emplace_back(parameter.name + "/" + slot.name, torch::empty(parameter.shape));
     }
   } else {
     each_slot(exchange_.slots(), [&](const std::string& name, const torch::Tensor& slot, const Place& place) {
@@ -95,21 +95,27 @@ void OptimizerState::load_pieces(const TensorSource& source) {
   }
   require_slot(source, kIterations, {});
   const auto iterations = numbers.at(kIterations).item<int64_t>();
+  tell_missing([&](const std::string& name) { return source.find(name) != nullptr; });
   exchange_.shares_slots() ? load_own_slots(source) : load_slots(source, iterations);
   restart(iterations, numbers);
 }
 
 void OptimizerState::load_own_slots(const TensorSource& source) {
-  const std::vector<std::string>& names = rule_.rule().slots();
   for (const FlatParameter& parameter : flat_.parameters()) {
-    for (const std::string& slot : names) require_slot(source, parameter.name + "/" + slot, parameter.shape);
+    const std::vector<SlotKind> kinds = slots_of(parameter);
+    for (std::size_t s = 0; s < kinds.size(); ++s) {
+      const std::string name = parameter.name + "/" + kinds[s].name;
+      if (!is_missing(source, name, s)) require_slot(source, name, parameter.shape);
+    }
   }
   for (const Exchange::OwnSlots& part : exchange_.own_slots()) {
     const FlatParameter& parameter = flat_.parameters()[part.parameter];
     const Runs runs{.offset = part.elements.begin, .length = part.elements.size()};
-    for (std::size_t s = 0; s < names.size(); ++s) {
+    const std::vector<SlotKind> kinds = slots_of(parameter);
+    for (std::size_t s = 0; s < kinds.size(); ++s) {
       torch::Tensor own = part.values[s];
-      own.copy_(source.read(parameter.name + "/" + names[s], runs, order_of_memory(parameter)));
+      const std::string name = parameter.name + "/" + kinds[s].name;
+      is_missing(source, name, s) ? own.zero_() : own.copy_(source.read(name, runs, order_of_memory(parameter)));
     }
   }
 }
@@ -119,6 +125,7 @@ void OptimizerState::load_slots(const TensorSource& source, int64_t iterations) 
   const Exchange::Slots slots = exchange_.slots_to_load();
   each_slot(slots, [&](const std::string& name, torch::Tensor slot, const Place& place) {
     const std::string& parameter = flat_.parameters()[place.parameter].name;
+    if (is_missing(source, name, place.slot)) return slot.zero_(), void();
     require_slot(source, name, layout.whole_sizes(parameter, slot.sizes()));
     if (layout.find(parameter) == nullptr) slot.copy_(source.read_whole(name));
   });
@@ -126,6 +133,7 @@ void OptimizerState::load_slots(const TensorSource& source, int64_t iterations) 
   each_slot(slots, [&](const std::string& name, const torch::Tensor& /*slot*/, const Place& place) {
     const ParameterCut* cut = layout.find(flat_.parameters()[place.parameter].name);
     const auto rank = static_cast<int64_t>(flat_.parameters()[place.parameter].shape.size());
+    const bool is_absent = is_missing(source, name, place.slot);
     const bool lies_otherwise = cut != nullptr && rule_.rule().left_out(place.slot, rank);
     const torch::Tensor whole = lies_otherwise ? source.read_whole(name) : torch::Tensor();
     for (std::size_t r = 0; cut != nullptr && r < progress_.size(); ++r) {
@@ -134,6 +142,10 @@ void OptimizerState::load_slots(const TensorSource& source, int64_t iterations) 
         continue;
       }
       torch::Tensor own = part_of_slot(place, static_cast<int>(r));
+      if (is_absent) {
+        own.zero_();
+        continue;
+      }
       const Runs runs = runs_of_part(core_, *cut, source.find(name)->shape, static_cast<int>(r));
       own.copy_(source.read(name, runs, {}).view(own.sizes()));
     }

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "base/log.h"
 #include "strategy/pipeline/stages.h"
 
 namespace cohort {
@@ -131,6 +132,8 @@ std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::with_others(
       const std::string name = c10::str(parameter, "/", slot);
       list.emplace_back(name, by_name.at(name));
     }
+    const auto master = by_name.find(c10::str(parameter, "/", kMaster));
+    if (master != by_name.end()) list.emplace_back(master->first, master->second);
   }
   return list;
 }
@@ -166,6 +169,18 @@ std::vector<std::optional<std::size_t>> OptimizerState::numbers_of_all() const {
   return numbers;
 }
 
+void OptimizerState::tell_missing(const std::function<bool(const std::string&)>& is_given) const {
+  for (const FlatParameter& parameter : flat_.parameters()) {
+    const std::string name = c10::str(parameter.name, "/", kMaster);
+    if (slots_of(parameter).size() == rule_.rule().slots().size() || is_given(name)) continue;
+    log().warn(
+        "[optimizer] load_state: there is no \"{}\"; the next update takes the master weights that were not "
+        "saved from the parameters",
+        name);
+    return;
+  }
+}
+
 void OptimizerState::load(const std::vector<std::pair<std::string, torch::Tensor>>& state) {
   const torch::NoGradGuard no_grad;
   const std::map<std::string, torch::Tensor> given(state.begin(), state.end());
@@ -177,7 +192,11 @@ void OptimizerState::load(const std::vector<std::pair<std::string, torch::Tensor
   };
   const Exchange::Slots slots = exchange_.slots_to_load();
   const ParameterLayout& layout = flat_.layout();
+  const auto is_missing = [&](const std::string& name, const Place& place) {
+    return may_be_missing(place.slot) && !given.contains(name);
+  };
   each_slot(slots, [&](const std::string& name, torch::Tensor slot, const Place& place) {
+    if (is_missing(name, place)) return slot.zero_(), void();
     const torch::Tensor value = take(name);
     const std::string& parameter = flat_.parameters()[place.parameter].name;
     const std::vector<int64_t> wanted = layout.whole_sizes(parameter, slot.sizes());
@@ -187,13 +206,19 @@ void OptimizerState::load(const std::vector<std::pair<std::string, torch::Tensor
     }
     slot.copy_(layout.part(parameter, value, 0));
   });
+  tell_missing([&](const std::string& name) { return given.contains(name); });
   const auto iterations = take(kIterations).item<int64_t>();
   exchange_.spread_slots(slots, iterations);
   each_slot(slots, [&](const std::string& name, const torch::Tensor& /*slot*/, const Place& place) {
     const std::string& parameter = flat_.parameters()[place.parameter].name;
     if (layout.find(parameter) == nullptr) return;
     for (std::size_t r = 0; r < progress_.size(); ++r) {
-      set_part_of_slot(place, static_cast<int>(r), take(name));
+      const auto me = static_cast<int>(r);
+      if (is_missing(name, place)) {
+        part_of_slot(place, me).zero_();
+      } else {
+        set_part_of_slot(place, me, take(name));
+      }
     }
   });
   restart(iterations, given);
@@ -223,7 +248,7 @@ void OptimizerState::put_averages() {
   if (flat_.layout().cuts_any()) {
     for (std::size_t g = 0; g < flat_.groups().size(); ++g) {
       for (std::size_t r = 0; r < progress_.size(); ++r) {
-        flat_.groups()[g].copies[r].copy_(exchange_.slots_of(static_cast<int>(r))[g].back());
+        flat_.groups()[g].copies[r].copy_(average_in(exchange_.slots_of(static_cast<int>(r))[g]));
       }
     }
     return;
@@ -234,7 +259,7 @@ void OptimizerState::put_averages() {
                              "'s parameters; the coordinator of the parameter servers has them");
   }
   std::vector<torch::Tensor> averages;
-  for (const auto& slots : all) averages.push_back(slots.back());
+  for (const auto& slots : all) averages.push_back(average_in(slots));
   exchange_.set_values(averages);
 }
 

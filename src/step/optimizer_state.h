@@ -19,6 +19,7 @@
 #include "step/exchange/exchange.h"
 #include "step/flat_parameters.h"
 #include "step/scaling.h"
+#include "step/update/slots.h"
 
 namespace cohort {
 
@@ -119,6 +120,21 @@ class OptimizerState {
   // Begins anew at an update, with such numbers.
   using Given = std::map<std::string, torch::Tensor>;
   void restart(int64_t iterations, const Given& numbers);
+  std::vector<SlotKind> slots_of(const FlatParameter& parameter) const {
+    return slots_for(rule_, flat_.groups()[parameter.group].dtype);
+  }
+  // Returns whether a slot is a master, which a state that was saved without masters does not have. It is zero then,
+  // and the next update takes it from the parameter.
+  bool may_be_missing(std::size_t slot) const { return slot == rule_.rule().slots().size(); }
+  bool is_missing(const TensorSource& source, const std::string& name, std::size_t slot) const {
+    return may_be_missing(slot) && source.find(name) == nullptr;
+  }
+  // Warns once if any is.
+  void tell_missing(const std::function<bool(const std::string&)>& is_given) const;
+  // Returns the averages of parameters among the slots of a group.
+  const torch::Tensor& average_in(const std::vector<torch::Tensor>& slots) const {
+    return slots[rule_.rule().slots().size() - 1];
+  }
   // Which slot of which parameter.
   struct Place {
     std::size_t parameter;
@@ -127,11 +143,11 @@ class OptimizerState {
   // Calls visit(name, tensor, place) for every slot of every parameter.
   template <typename Visit>
   void each_slot(const Exchange::Slots& slots, const Visit& visit) const {
-    const std::vector<std::string>& names = rule_.rule().slots();
     for (std::size_t p = 0; p < flat_.parameters().size(); ++p) {
       const FlatParameter& parameter = flat_.parameters()[p];
-      for (std::size_t s = 0; s < names.size(); ++s) {
-        visit(parameter.name + "/" + names[s], flat_.part_of(slots[parameter.group][s], p),
+      const std::vector<SlotKind> kinds = slots_of(parameter);
+      for (std::size_t s = 0; s < kinds.size(); ++s) {
+        visit(parameter.name + "/" + kinds[s].name, flat_.part_of(slots[parameter.group][s], p),
               Place{.parameter = p, .slot = s});
       }
     }

@@ -2,6 +2,8 @@
 // parameters are cut, and parameters of half precision.
 #include <torch/torch.h>
 
+#include <map>
+
 #include "cohort/cohort.h"
 #include "tests/equivalence/mesh_runs.h"
 #include "tests/equivalence/runs.h"
@@ -115,6 +117,53 @@ TEST(CardUpdates, HalvesFollowFloat32) {
         EXPECT_TRUE(torch::allclose(got[i], wanted[i], 0.05, 0.05)) << name << ", stage " << stage;
       }
       EXPECT_FALSE(torch::allclose(got[0], torch::full_like(got[0], 0.5), 0, 0.01)) << name << ": never updated";
+    }
+  }
+}
+
+// On cards and in the host's memory, in all stages: with the gradients of a sum that does not depend on the parameters
+// the masters are the parameters of float32, and the parameters their roundings.
+TEST(CardUpdates, MastersAreTheParametersOfFloat32) {
+  COHORT_NEEDS_CARDS(2);
+  const EmaOptions ema{.use_ema = true, .ema_momentum = 0.9, .ema_overwrite_frequency = 3};
+  const std::vector<Optimizer> rules = {SGD({.learning_rate = 1e-3, .momentum = 0.9}), AdamW({.ema = ema}),
+                                        LAMB({.weight_decay = 0.01, .ema = ema}), LARS({}), Adafactor({.ema = ema})};
+  const auto after = [](const ShardingOptions& sharding, const Optimizer& rule, torch::ScalarType dtype) {
+    const MirroredStrategy strategy({.devices = on_cards(2), .sharding = sharding});
+    auto line = strategy.mirror([&] {
+      auto made = std::make_shared<Line>();
+      made->to(dtype);
+      return made;
+    });
+    auto optimizer = strategy.optimizer(line, rule);
+    for (int step = 0; step < 4; ++step) {
+      strategy.run([&](Replica& replica) {
+        std::vector<torch::Tensor> gradients;
+        for (const int64_t size : {300, 1}) {
+          const torch::Tensor sum = torch::cos(torch::arange(size) * 0.1 + step).to(torch::kBFloat16).to(dtype);
+          gradients.push_back(sum.to(replica.device()));
+        }
+        optimizer[replica].apply_gradients(std::move(gradients), /*reduced=*/true);
+      });
+    }
+    auto list = optimizer.state();
+    for (const auto& [name, tensor] : line.state()) list.emplace_back(name, tensor.detach().cpu());
+    return std::map<std::string, torch::Tensor>(list.begin(), list.end());
+  };
+  for (const Optimizer& rule : rules) {
+    const auto wanted = after({}, rule, torch::kFloat);
+    for (const int stage : {0, 1, 2, 3}) {
+      for (const bool offloads : {false, true}) {
+        if (offloads && stage == 0) continue;
+        const auto got = after({.stage = stage, .offload_states = offloads}, rule, torch::kBFloat16);
+        for (const char* name : {"weight", "bias"}) {
+          const torch::Tensor master = got.at(std::string(name) + "/master").cpu();
+          const torch::Tensor& wide = wanted.at(name);
+          const double tolerance = offloads && rule.rule().one_by_one() ? 1e-6 : 0.0;  // norms in another order
+          EXPECT_TRUE(torch::allclose(master, wide, 0, tolerance)) << rule.name() << ", stage " << stage << offloads;
+          EXPECT_TRUE(torch::equal(got.at(name), master.to(torch::kBFloat16))) << rule.name() << ", stage " << stage;
+        }
+      }
     }
   }
 }

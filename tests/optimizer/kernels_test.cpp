@@ -211,5 +211,43 @@ TEST(UpdateKernels, DoNotDependOnTheInstructionSet) {
   expect_one_result<double>();
 }
 
+// What is cast to half precision: all numbers of it, those halfway between and beside them, and what is beyond.
+torch::Tensor to_be_cast(torch::ScalarType dtype) {
+  const torch::Tensor all = torch::arange(-32768, 32768).to(torch::kShort).view(dtype).to(torch::kFloat);
+  const torch::Tensor finite = all.masked_select(all.isfinite());
+  const torch::Tensor middles =
+      (finite.to(torch::kDouble) * (1 + std::exp2(dtype == torch::kHalf ? -11 : -8))).to(torch::kFloat);
+  return torch::cat({all, middles, middles * (1 + 1e-6F), middles * (1 - 1e-6F), finite * 3e-7F, finite * 1e30F});
+}
+
+// A master whose rounding the parameter is stays, and others become the parameter.
+template <typename P>
+void expect_casts(const kernels::CastTable<P>& table, torch::ScalarType dtype) {
+  const torch::Tensor wide = to_be_cast(dtype);
+  const torch::Tensor half = torch::zeros_like(wide, dtype);
+  table.narrow(static_cast<P*>(half.data_ptr()), wide.data_ptr<float>(), wide.numel());
+  EXPECT_TRUE(torch::allclose(half, wide.to(dtype), 0, 0, /*equal_nan=*/true));
+  const torch::Tensor again = torch::zeros_like(wide);
+  table.widen(again.data_ptr<float>(), static_cast<const P*>(half.data_ptr()), wide.numel());
+  EXPECT_TRUE(torch::allclose(again, half.to(torch::kFloat), 0, 0, /*equal_nan=*/true));
+  torch::Tensor master = wide.clone();
+  table.follow(master.data_ptr<float>(), static_cast<const P*>(half.data_ptr()), wide.numel());
+  EXPECT_TRUE(torch::allclose(master, wide, 0, 0, /*equal_nan=*/true));
+  master.add_(1).mul_(2);
+  const torch::Tensor stays = master.to(dtype).eq(half);
+  const torch::Tensor wanted = at::where(stays, master, half.to(torch::kFloat));
+  table.follow(master.data_ptr<float>(), static_cast<const P*>(half.data_ptr()), wide.numel());
+  EXPECT_TRUE(torch::allclose(master, wanted, 0, 0, /*equal_nan=*/true));
+}
+
+TEST(Casts, AreLibTorchsOnEveryInstructionSet) {
+  for (const Isa isa : kernels::kIsas) {
+    if (!kernels::runs(isa)) continue;
+    SCOPED_TRACE(kernels::name(isa));
+    expect_casts(kernels::cast_tables(isa).f16, torch::kHalf);
+    expect_casts(kernels::cast_tables(isa).bf16, torch::kBFloat16);
+  }
+}
+
 }  // namespace
 }  // namespace cohort::kernels_test

@@ -37,6 +37,7 @@ torch::ScalarType slot_dtype(torch::ScalarType dtype) {
 struct State {
   torch::Tensor values;
   std::vector<torch::Tensor> slots;
+  torch::Tensor master = {};
 };
 
 State begin(const UpdateRule& rule, torch::ScalarType dtype) {
@@ -64,7 +65,8 @@ void update_places(const UpdateRule& rule, State& state, const torch::Tensor& gr
   rule.update_layers({.dtype = state.values.scalar_type(),
                       .parameter = place_in(state.values),
                       .gradient = place_in(gradient),
-                      .slots = slots.data()},
+                      .slots = slots.data(),
+                      .master = state.master.defined() ? static_cast<float*>(place_in(state.master)) : nullptr},
                      tables.layers(origin, kPlaces[end - 1].begin + kPlaces[end - 1].size), context,
                      join ? [&] { join(tables.norms(first).data_ptr<double>()); } : std::function<void()>());
 }
@@ -197,13 +199,14 @@ TEST(Layers, ShowNans) {
 
 // A run of elements by the kernels of devices; slots are float32.
 void update_run(const UpdateRule& rule, const torch::Tensor& values, const torch::Tensor& gradient,
-                const std::vector<torch::Tensor>& slots, const StepContext& context) {
+                const std::vector<torch::Tensor>& slots, const StepContext& context, const torch::Tensor& master = {}) {
   std::vector<void*> pointers;
   for (const torch::Tensor& slot : slots) pointers.push_back(slot.data_ptr());
   rule.update({.dtype = values.scalar_type(),
                .parameter = values.data_ptr(),
                .gradient = gradient.data_ptr(),
                .slots = pointers.data(),
+               .master = master.defined() ? master.data_ptr<float>() : nullptr,
                .size = values.numel()},
               context);
 }
@@ -226,6 +229,52 @@ TEST(Halves, AreUpdatedInFloat) {
       }
       EXPECT_TRUE(torch::equal(half.to(torch::kFloat), wide)) << each.name;
       for (std::size_t s = 0; s < wide_slots.size(); ++s) EXPECT_TRUE(torch::equal(half_slots[s], wide_slots[s]));
+    }
+  }
+}
+
+// A master is what a parameter of float32 would be; the parameter is its rounding. It begins with the parameter.
+TEST(Halves, AreRoundingsOfMasters) {
+  for (const Case& each : testing_support::all_cases()) {
+    const UpdateRule& rule = each.optimizer.rule();
+    if (rule.one_by_one()) continue;
+    for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {
+      const torch::Tensor half = numbers(5, {333}, dtype);
+      const torch::Tensor wide = half.to(torch::kFloat);
+      const torch::Tensor master = torch::zeros({333});
+      std::vector<torch::Tensor> half_slots = testing_support::make_slots(rule, wide);
+      std::vector<torch::Tensor> wide_slots = testing_support::make_slots(rule, wide);
+      for (int64_t step = 1; step <= 8; ++step) {
+        const torch::Tensor gradient = numbers(100 * step, {333}, dtype);
+        update_run(rule, half, gradient, half_slots, context_of(step), master);
+        update_run(rule, wide, gradient.to(torch::kFloat), wide_slots, context_of(step));
+        EXPECT_TRUE(torch::equal(half, wide.to(dtype))) << each.name;
+      }
+      EXPECT_TRUE(same_bits(master, wide)) << each.name;
+      for (std::size_t s = 0; s < wide_slots.size(); ++s) EXPECT_TRUE(torch::equal(half_slots[s], wide_slots[s]));
+    }
+  }
+}
+
+TEST(Halves, AreRoundingsOfMastersInLayers) {
+  for (const Case& each : layer_cases()) {
+    const UpdateRule& rule = each.optimizer.rule();
+    for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {
+      State half = begin(rule, dtype);
+      half.master = torch::zeros({kFlat});
+      State wide = begin(rule, torch::kFloat);
+      wide.values = half.values.to(torch::kFloat);
+      for (int64_t step = 1; step <= 3; ++step) {
+        const torch::Tensor gradient = numbers(100 * step, {kFlat}, dtype);
+        update_places(rule, half, gradient, context_of(step), 1, kPlaces.size());
+        update_places(rule, wide, gradient.to(torch::kFloat), context_of(step), 1, kPlaces.size());
+      }
+      EXPECT_TRUE(torch::equal(half.values, wide.values.to(dtype))) << each.name;
+      for (std::size_t s = 0; s < wide.slots.size(); ++s) EXPECT_TRUE(torch::equal(half.slots[s], wide.slots[s]));
+      for (std::size_t p = 1; p < kPlaces.size(); ++p) {
+        const auto part = [&](const torch::Tensor& flat) { return flat.narrow(0, kPlaces[p].begin, kPlaces[p].size); };
+        EXPECT_TRUE(torch::equal(part(half.master), part(wide.values))) << each.name;
+      }
     }
   }
 }

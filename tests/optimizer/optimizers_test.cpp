@@ -255,6 +255,27 @@ TEST(HalfPrecision, IsUpdatedInFloat) {
   }
 }
 
+TEST(HalfPrecision, IsTheRoundingOfAMaster) {
+  for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {
+    for (const Case& test : all_cases()) {
+      const UpdateRule& rule = test.optimizer.rule();
+      const torch::Tensor half = numbers(5, {40}, dtype);
+      const torch::Tensor single = half.to(torch::kFloat);
+      std::vector<torch::Tensor> half_slots = make_slots(rule, single);
+      std::vector<torch::Tensor> single_slots = make_slots(rule, single);
+      half_slots.push_back(torch::zeros({40}));
+      for (int64_t step = 1; step <= 8; ++step) {
+        const torch::Tensor gradient = numbers(100 * step, {40}, dtype);
+        const StepContext context{.learning_rate = 0.1, .step = step};
+        rule.update(half, gradient.clone(), half_slots, {}, context);
+        rule.update(single, gradient.to(torch::kFloat), single_slots, {}, context);
+        EXPECT_TRUE(half.equal(single.to(dtype))) << test.name;
+      }
+      EXPECT_TRUE(half_slots.back().equal(single)) << test.name;
+    }
+  }
+}
+
 TEST(TrustRatio, IsOneWhereANormIsZero) {
   for (const Optimizer& optimizer : {LAMB({}), LARS({})}) {
     EXPECT_TRUE(optimizer.rule().needs_norms());

@@ -34,21 +34,21 @@ struct LayerReader {
         read(args),
         around(args),
         begin(layers.factored.all[number].begin - layers.origin),
-        p(memory.p + begin),
+        p(memory.p),
         g(memory.g + begin) {}
 
   // Returns the gradient of an element of the layer as it is read.
   COHORT_ON_DEVICE T operator()(int64_t i) const {
     T none = T(0);
-    return read(widen(g[i]), around.before(widen(p[i]), none));
+    return read(widen(g[i]), around.before(weight_at(p, begin + i, args), none));
   }
 
   const CommonArgs& args;
   Reader<T, true> read;
   Surrounding<T, false> around;
   int64_t begin;
-  P* p;
-  const P* g;
+  P* p;        // not from `begin`, as the master is not
+  const P* g;  // from `begin`
 };
 
 // Moves a mean by the sum of so many squares.
@@ -174,7 +174,7 @@ COHORT_LOOP factored_norms_loop(int64_t parts, LayerMemory<P, T> at, Layers laye
       const int64_t i = part.begin - layer.begin + e;
       T none = T(0);
       T mean = layer.rows == 0 ? at.slots[0][read.begin + i] : T(0);
-      const auto weight = static_cast<double>(read.around.before(widen(read.p[i]), none));
+      const auto weight = static_cast<double>(read.around.before(weight_at(read.p, read.begin + i, read.args), none));
       const auto length = static_cast<double>(direction(i, read(i), mean));
       weights.add(e, weight * weight);
       lengths.add(e, length * length);
@@ -210,11 +210,11 @@ COHORT_LOOP factored_update_loop(int64_t parts, LayerMemory<P, T> at, Layers lay
       const int64_t i = part.begin - layer.begin + e;
       T moving = kAverages ? average[i] : T(0);
       T mean = layer.rows == 0 ? at.slots[0][read.begin + i] : T(0);
-      T x = around.before(widen(read.p[i]), moving);
+      T x = around.before(weight_at(read.p, read.begin + i, read.args), moving);
       x -= rate * direction(i, read(i), mean);
       if (layer.rows == 0) at.slots[0][read.begin + i] = mean;
       around.after(x, moving);
-      narrow(kAverages && read.args.overwrite ? moving : x, read.p[i]);
+      store_at(kAverages && read.args.overwrite ? moving : x, read.p, read.begin + i, read.args);
       if constexpr (kAverages) average[i] = moving;
     }
   }

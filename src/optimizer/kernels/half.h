@@ -1,5 +1,5 @@
-// Numbers of half precision become float32 and back, rounded to the nearest, ties to even. Compiled once an instruction
-// set and once for CUDA: nothing of the standard library here.
+// Numbers of half precision become float32 and back, rounded to the nearest, ties to even; and the parameters as rules
+// see them. Compiled once an instruction set and once for CUDA: nothing of the standard library here.
 #pragma once
 
 #include "base/kernels/loops.h"
@@ -74,6 +74,37 @@ inline void narrow(float x, Half& to) {
   to.bits = static_cast<uint16_t>(sign | size);
 }
 #endif
+
+// Returns the number that a rule updates: the master, unless something else has written to the parameter since.
+template <typename P>
+COHORT_ON_DEVICE inline float followed(float master, P p) {
+  P rounded;
+  narrow(master, rounded);
+  return rounded.bits == p.bits ? master : widen(p);
+}
+
+// Parameter i as the rule gets it, and what is stored of it.
+COHORT_ON_DEVICE inline float weight_at(const float* p, int64_t i, const CommonArgs& /*in*/) {
+  return p[i];
+}
+COHORT_ON_DEVICE inline double weight_at(const double* p, int64_t i, const CommonArgs& /*in*/) {
+  return p[i];
+}
+template <typename P>
+COHORT_ON_DEVICE inline float weight_at(const P* p, int64_t i, const CommonArgs& in) {
+  return in.master == nullptr ? widen(p[i]) : followed(in.master[i], p[i]);
+}
+COHORT_ON_DEVICE inline void store_at(float x, float* p, int64_t i, const CommonArgs& /*in*/) {
+  p[i] = x;
+}
+COHORT_ON_DEVICE inline void store_at(double x, double* p, int64_t i, const CommonArgs& /*in*/) {
+  p[i] = x;
+}
+template <typename P>
+COHORT_ON_DEVICE inline void store_at(float x, P* p, int64_t i, const CommonArgs& in) {
+  if (in.master != nullptr) in.master[i] = x;
+  narrow(x, p[i]);
+}
 
 }  // namespace
 

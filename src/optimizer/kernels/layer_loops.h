@@ -36,7 +36,7 @@ COHORT_LOOP layer_norms_loop(int64_t parts, LayerMemory<P, typename Step::Number
     COHORT_EACH_IN_ROW(e, part.size) {
       const int64_t i = part.begin - layers.origin + e;
       T none = T(0);
-      const T x = around.before(widen(at.p[i]), none);
+      const T x = around.before(weight_at(at.p, i, in), none);
       T slot_a = at.slots[0][i];
       T slot_b = Step::kSlots > 1 ? at.slots[1][i] : T(0);
       const auto direction = static_cast<double>(step.direction(x, read(widen(at.g[i]), x), slot_a, slot_b));
@@ -93,7 +93,7 @@ COHORT_LOOP layer_update_loop(int64_t parts, LayerMemory<P, typename Step::Numbe
     COHORT_EACH_IN_ROW(e, part.size) {
       const int64_t i = part.begin - layers.origin + e;
       T mean = kAverages ? average[i] : T(0);
-      T x = around.before(widen(at.p[i]), mean);
+      T x = around.before(weight_at(at.p, i, in), mean);
       T slot_a = at.slots[0][i];
       T slot_b = Step::kSlots > 1 ? at.slots[1][i] : T(0);
       T unused = T(0);
@@ -101,7 +101,7 @@ COHORT_LOOP layer_update_loop(int64_t parts, LayerMemory<P, typename Step::Numbe
       at.slots[0][i] = slot_a;
       if constexpr (Step::kSlots > 1) at.slots[1][i] = slot_b;
       around.after(x, mean);
-      narrow(kAverages && in.overwrite ? mean : x, at.p[i]);
+      store_at(kAverages && in.overwrite ? mean : x, at.p, i, in);
       if constexpr (kAverages) average[i] = mean;
     }
   }

@@ -13,9 +13,13 @@ constexpr PassTable<T> kPasses = {
     blend<T>,          divide_by_root<T>, scale<T>,          average<T>,       copy<T>,
 };
 
+template <typename P>
+constexpr CastTable<P> kCasts = {widen_all<P>, narrow_all<P>, follow_all<P>};
+
 }  // namespace
 
 const UpdateTables kUpdateTables = {kTable<float, float>, kTable<double, double>};
 const PassTables kPassTables = {kPasses<float>, kPasses<double>};
+const CastTables kCastTables = {kCasts<Half>, kCasts<BFloat16>};
 
 }  // namespace cohort::kernels::COHORT_ISA

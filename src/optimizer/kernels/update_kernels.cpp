@@ -20,6 +20,10 @@ const PassTables& pass_tables(Isa isa) {
   return choose(isa, baseline::kPassTables, avx2::kPassTables, avx512::kPassTables);
 }
 
+const CastTables& cast_tables(Isa isa) {
+  return choose(isa, baseline::kCastTables, avx2::kCastTables, avx512::kCastTables);
+}
+
 const UpdateTables& update_tables(Reach reach) {
   static const UpdateTables& of_host = update_tables(best_isa());
   if (reach == Reach::kHost) return of_host;
@@ -39,6 +43,11 @@ const HalfTables& half_tables(Reach reach) {
 
 const PassTables& pass_tables() {
   static const PassTables& of_host = pass_tables(best_isa());
+  return of_host;
+}
+
+const CastTables& cast_tables() {
+  static const CastTables& of_host = cast_tables(best_isa());
   return of_host;
 }
 

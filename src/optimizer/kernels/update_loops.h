@@ -23,7 +23,7 @@ COHORT_LOOP update_loop(int64_t n, P* __restrict p, const P* __restrict g, typen
   COHORT_EACH(i, n) {
     T mean = T(0);
     if constexpr (kAverages) mean = average[i];
-    T x = around.before(widen(p[i]), mean);
+    T x = around.before(weight_at(p, i, in), mean);
     T slot_a = Step::kSlots > 0 ? a[i] : T(0);
     T slot_b = Step::kSlots > 1 ? b[i] : T(0);
     T slot_c = Step::kSlots > 2 ? c[i] : T(0);
@@ -32,7 +32,7 @@ COHORT_LOOP update_loop(int64_t n, P* __restrict p, const P* __restrict g, typen
     if constexpr (Step::kSlots > 1) b[i] = slot_b;
     if constexpr (Step::kSlots > 2) c[i] = slot_c;
     around.after(x, mean);
-    narrow(x, p[i]);
+    store_at(x, p, i, in);
     if constexpr (kAverages) average[i] = mean;
   }
 }
@@ -40,7 +40,7 @@ COHORT_LOOP update_loop(int64_t n, P* __restrict p, const P* __restrict g, typen
 template <typename P, typename T>
 COHORT_LOOP overwrite_loop(int64_t n, P* __restrict p, const T* __restrict average, CommonArgs in) {
   if (leaves_out(in) || !now(in).overwrite) return;
-  COHORT_EACH(i, n) narrow(average[i], p[i]);
+  COHORT_EACH(i, n) store_at(average[i], p, i, in);
 }
 
 template <typename Step, typename P, typename T>
@@ -104,9 +104,9 @@ COHORT_LOOP surround_loop(int64_t n, P* __restrict p, T* __restrict average, Com
   COHORT_EACH(i, n) {
     T mean = T(0);
     if constexpr (kAverages) mean = average[i];
-    const T x = around.before(widen(p[i]), mean);
+    const T x = around.before(weight_at(p, i, in), mean);
     around.after(x, mean);
-    narrow(x, p[i]);
+    store_at(x, p, i, in);
     if constexpr (kAverages) average[i] = mean;
   }
 }

@@ -41,7 +41,10 @@ struct CommonArgs {
   // What surrounds the rule's own arithmetic. The average of the parameter moves for calls that made no update; the
   // parameter shrinks (decoupled decay) and is updated; the average moves again.
   double shrink = 1.0;
-  void* average = nullptr;   // numbers of the type T; null: there are none
+  void* average = nullptr;  // numbers of the type T; null: there are none
+  // With P a half: the parameters in float32, which the rule updates and of which those of P are roundings; null: the
+  // rule updates the latter.
+  float* master = nullptr;
   double keep_before = 1.0;  // average = keep * average + (1 - keep) * p
   double keep = 0.0;
   bool overwrite = false;  // p = average, at the end; with numbers: it may be so
@@ -328,18 +331,35 @@ struct PassTables {
   PassTable<double> f64;
 };
 
+// The casts around the float32 kernels by which a CPU updates parameters of half precision.
+template <typename P>
+struct CastTable {
+  void (*widen)(float* to, const P* from, int64_t n);
+  void (*narrow)(P* to, const float* from, int64_t n);
+  // Makes a master what the parameter is, where that is not its rounding.
+  void (*follow)(float* master, const P* p, int64_t n);
+};
+
+struct CastTables {
+  CastTable<Half> f16;
+  CastTable<BFloat16> bf16;
+};
+
 namespace baseline {
 extern const UpdateTables kUpdateTables;
 extern const HalfTables kHalfTables;
 extern const PassTables kPassTables;
+extern const CastTables kCastTables;
 }  // namespace baseline
 namespace avx2 {
 extern const UpdateTables kUpdateTables;
 extern const PassTables kPassTables;
+extern const CastTables kCastTables;
 }  // namespace avx2
 namespace avx512 {
 extern const UpdateTables kUpdateTables;
 extern const PassTables kPassTables;
+extern const CastTables kCastTables;
 }  // namespace avx512
 
 namespace cuda {  // in builds with COHORT_CUDA_KERNELS
@@ -350,10 +370,12 @@ extern const HalfTables kHalfTables;
 // Returns the tables of an instruction set, which the CPU must be able to run.
 const UpdateTables& update_tables(Isa isa);
 const PassTables& pass_tables(Isa isa);
+const CastTables& cast_tables(Isa isa);
 // Returns the fastest tables for a memory that kernels reach.
 const UpdateTables& update_tables(Reach reach);
 const HalfTables& half_tables(Reach reach);
 // Returns the fastest tables of the host.
 const PassTables& pass_tables();
+const CastTables& cast_tables();
 
 }  // namespace cohort::kernels

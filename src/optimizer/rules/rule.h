@@ -142,6 +142,12 @@ class Rule : public UpdateRule {
     const torch::NoGradGuard no_grad;
     const bool half = parameter.scalar_type() == torch::kHalf || parameter.scalar_type() == torch::kBFloat16;
     torch::Tensor wide = half ? parameter.to(torch::kFloat) : parameter;
+    if (half && slots.size() > slots_.size()) {
+      const torch::Tensor& master = slots.back();
+      // What something else has written to the parameter goes on.
+      wide = master.copy_(at::where(master.to(parameter.scalar_type()).eq(parameter), master, wide));
+      slots = slots.first(slots_.size());
+    }
     begin(wide, slots, treatment, context);
     derived().apply(wide, half ? gradient.to(torch::kFloat) : gradient, slots, treatment, context);
     finish(wide, slots, context);
@@ -164,6 +170,7 @@ class Rule : public UpdateRule {
             .only_if = context.only_if,
             .shrink = shrinks(treatment) ? shrink(context) : 1.0,
             .average = averages ? segment.slots[slots_.size() - 1] : nullptr,
+            .master = segment.master,
             // The averages have moved at the calls that only added up gradients, too.
             .keep_before = averages && context.calls > 1 ? ema_momentum(around_.ema, context, context.calls - 1) : 1.0,
             .keep = averages ? ema_momentum(around_.ema, context, 1) : 0.0,
@@ -246,8 +253,8 @@ Optimizer make_optimizer(std::shared_ptr<const MadeRule> rule, const Options& op
                          std::vector<std::string> unadapted = {}) {
   require_not_negative(rule->name().c_str(), "weight_decay", options.weight_decay);
   require_ema(rule->name().c_str(), options.ema);
-  return {std::move(rule), options.learning_rate, options.gradient, options.exclude_from_weight_decay,
-          std::move(unadapted)};
+  return {std::move(rule),      options.learning_rate, options.gradient, options.exclude_from_weight_decay,
+          std::move(unadapted), options.master_weights};
 }
 
 // Returns what layer adaptation leaves out: in the papers' formulation also what does not decay; in the legacy one this

@@ -13,6 +13,7 @@
 #include "record/recorder.h"
 #include "step/exchange/exchange.h"
 #include "step/scaling.h"
+#include "step/update/slots.h"
 #include "strategy/core.h"
 
 namespace cohort {
@@ -90,12 +91,10 @@ class RecordedExchange final : public Exchange {
 
  private:
   std::vector<torch::Tensor> make_slots(const torch::Tensor& parameter) const {
-    const torch::ScalarType dtype = parameter.scalar_type();
-    const bool half = dtype == torch::kHalf || dtype == torch::kBFloat16;
+    const auto options = parameter.options().dtype(slot_dtype(parameter.scalar_type()));
     std::vector<torch::Tensor> own;
-    for (std::size_t s = 0; s < rule_.rule().slots().size(); ++s) {
-      own.push_back(at::full_like(parameter, rule_.rule().initial_slot_value(s),
-                                  parameter.options().dtype(half ? torch::kFloat : dtype)));
+    for (const SlotKind& slot : slots_for(rule_, parameter.scalar_type())) {
+      own.push_back(at::full_like(parameter, slot.initial, options));
     }
     return own;
   }
@@ -118,6 +117,9 @@ class RecordedExchange final : public Exchange {
     return own;
   }
 
+  // Returns the sum in the dtype of the update.
+  static torch::Tensor widened(const torch::Tensor& sum) { return sum.to(slot_dtype(sum.scalar_type())); }
+
   static torch::Tensor norm_of(const std::vector<torch::Tensor>& sums) {
     std::vector<torch::Tensor> norms;
     for (const torch::Tensor& each : sums) norms.push_back(each.norm(2, torch::kDouble));
@@ -129,7 +131,7 @@ class RecordedExchange final : public Exchange {
     const double limit = rule_.gradient().global_clipnorm;
     if (limit <= 0.0) return context;
     const torch::Tensor factor = clip_factor(norm_of(sums).mul(context.grad_scale), limit);
-    for (torch::Tensor& each : sums) each.mul_(factor);
+    for (torch::Tensor& each : sums) each = widened(each).mul_(factor);
     return context;
   }
 
@@ -184,7 +186,7 @@ class RecordedExchange final : public Exchange {
     const double clipnorm = rule_.gradient().clipnorm;
     if (clipnorm > 0.0) {
       const torch::Tensor norm = sum.norm(2, torch::kDouble).mul_(context.grad_scale);
-      sum.mul_(clip_factor(norm, clipnorm));
+      sum = widened(sum).mul_(clip_factor(norm, clipnorm));
     }
     rule_.rule().update(parameter, sum, slots, flat_.parameters()[p].treatment, context);
   }

@@ -36,7 +36,7 @@ class ServersExchange final : public Exchange {
       fail<Unimplemented>("[optimizer] ", rule.name(),
                           ": loss_scale is not for parameter servers, where no step is left out");
     }
-    if (remote_.keeps_slots()) slots_ = make_slots(flat, rule.rule(), 0);
+    if (remote_.keeps_slots()) slots_ = make_slots(flat, rule, 0);
     find_tables(*module.copies().front());
     if (rule.gradient().gradient_accumulation_steps > 1 && has_tables()) {
       fail<Unimplemented>("[optimizer] ", rule.name(),

@@ -120,9 +120,8 @@ class ShardedExchange final : public Exchange {
   // A collective of all workers: each brings the shards of its replicas.
   Slots slots() const override {
     Slots whole = slots_to_load();
-    const std::size_t count = whole.front().size();
     for (std::size_t g = 0; g < whole.size(); ++g) {
-      for (std::size_t s = 0; s < count; ++s) gather_slot(g, s, whole[g][s]);
+      for (std::size_t s = 0; s < whole[g].size(); ++s) gather_slot(g, s, whole[g][s]);
     }
     return whole;
   }

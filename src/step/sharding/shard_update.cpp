@@ -13,6 +13,7 @@
 #include "base/parallel.h"
 #include "step/scaling.h"
 #include "step/update/memory.h"
+#include "step/update/slots.h"
 #include "step/update/tensors.h"
 
 namespace cohort {
@@ -37,13 +38,12 @@ ShardUpdate::ShardUpdate(const FlatParameters& flat, const Optimizer& rule, cons
   const UpdateRule& arithmetic = rule.rule();
   for (std::size_t g = 0; g < flat.groups().size(); ++g) {
     const FlatGroup& group = flat.groups()[g];
-    const bool half = group.dtype == torch::kHalf || group.dtype == torch::kBFloat16;
     const auto options = at::TensorOptions()
-                             .dtype(half ? torch::kFloat : group.dtype)
+                             .dtype(slot_dtype(group.dtype))
                              .device(host_ ? torch::Device(torch::kCPU) : group.copies[copy].device());
     std::vector<torch::Tensor>& own = slots_.emplace_back();
-    for (std::size_t s = 0; s < arithmetic.slots().size(); ++s) {
-      own.push_back(torch::full({plan.size(g, owner)}, arithmetic.initial_slot_value(s), options));
+    for (const SlotKind& slot : slots_for(rule, group.dtype)) {
+      own.push_back(torch::full({plan.size(g, owner)}, slot.initial, options));
     }
   }
   for (const ShardPiece& piece : pieces_) {

@@ -56,7 +56,7 @@ std::vector<std::vector<Chunk>> plan_chunks(const FlatParameters& flat, int rang
 ChunkUpdate::ChunkUpdate(const FlatParameters& flat, const Optimizer& rule, int ranges)
     : flat_(flat),
       rule_(rule),
-      slots_(make_slots(flat, rule.rule(), 0)),
+      slots_(make_slots(flat, rule, 0)),
       chunks_(rule.rule().takes_whole() ? plan_whole_parameters(flat, ranges) : plan_chunks(flat, ranges)),
       norms_(static_cast<std::size_t>(ranges)),
       chunks_a_thread_(rule.rule().takes_whole() ? 1 : kChunksAThread) {

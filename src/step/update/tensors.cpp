@@ -13,6 +13,7 @@
 #include "base/slices.h"
 #include "device/backend.h"
 #include "device/graph_capture.h"
+#include "step/update/halves.h"
 #include "step/update/slots.h"
 
 namespace cohort {
@@ -41,7 +42,7 @@ std::vector<Treatment> treatments_of(const FlatParameters& flat, const UpdateRul
 }  // namespace
 
 TensorUpdate::TensorUpdate(const FlatParameters& flat, const Optimizer& rule, std::vector<torch::Tensor> values)
-    : flat_(flat), rule_(rule), values_(std::move(values)), slots_(make_slots(flat, rule.rule(), 0)) {
+    : flat_(flat), rule_(rule), values_(std::move(values)), slots_(make_slots(flat, rule, 0)) {
   for (std::size_t g = 0; g < slots_.size(); ++g) {
     for (torch::Tensor& slot : slots_[g]) slot = slot.to(values_[g].device());
     std::unique_ptr<LayerTables>& layers = layers_.emplace_back();
@@ -199,8 +200,8 @@ void TensorUpdate::join_norms(std::size_t group, LayerTables::Range range) const
 
 bool kernels_reach(torch::ScalarType dtype, torch::Device device) {
   const DeviceBackend& backend = backend_of(device);
-  const bool half = dtype == torch::kHalf || dtype == torch::kBFloat16;
-  return !backend.is_host() && backend.kernels() != kernels::Reach::kNone && (half || kernels::has_kernels(dtype));
+  return !backend.is_host() && backend.kernels() != kernels::Reach::kNone &&
+         (is_half(dtype) || kernels::has_kernels(dtype));
 }
 
 namespace {
@@ -225,6 +226,7 @@ void update_by_kernels(const UpdateRule& rule, const UpdateRun& run, const Devic
                         .dtype = run.values.scalar_type(),
                         .parameter = run.values.data_ptr(),
                         .gradient = run.gradient.data_ptr(),
+                        .master = run.slots.size() > rule.slots().size() ? run.slots.back().data_ptr<float>() : nullptr,
                         .size = run.values.numel(),
                         .treatment = run.treatment};
   begin_kernel(used, [&rule, slots = std::move(slots), segment, layers = run.layers, join = run.join, context] {
@@ -248,7 +250,11 @@ void update_run(const UpdateRule& rule, const UpdateRun& run, const DeviceScalin
   if (kernels_take(rule, run.values, run.layers.has_value())) {
     return update_by_kernels(rule, run, scaling, context, backend_of(run.values.device()).kernels());
   }
-  torch::Tensor gradient = run.gradient;
+  // The rule adds up over replicas by tensor operations alone.
+  if (is_half(run.values.scalar_type()) && backend_of(run.values.device()).is_host() && context.add_up == nullptr) {
+    return update_halves(rule, run, scaling, context);
+  }
+  torch::Tensor gradient = run.gradient.to(slot_dtype(run.values.scalar_type()));
   if (scaling.factor.defined()) gradient.mul_(scaling.factor);
   std::vector<torch::Tensor> slots = run.slots;
   if (!scaling.finite.defined()) return rule.update(run.values, gradient, slots, run.treatment, context);

@@ -93,8 +93,8 @@ class TensorUpdate {
 // What one call of a rule updates: a run of elements, or a whole parameter where the rule takes such.
 struct UpdateRun {
   torch::Tensor values;
-  torch::Tensor gradient;  // the rule may overwrite it
-  std::vector<torch::Tensor> slots;
+  torch::Tensor gradient;            // the rule may overwrite it
+  std::vector<torch::Tensor> slots;  // those that UpdateRule::slots() names, and behind them the master if there is one
   Treatment treatment;
   // Whole parameters that kernels update by norms of each one, and what joins these; see UpdateRule::update_layers().
   // The treatments are those of the layers.
@@ -107,7 +107,8 @@ struct UpdateRun {
 bool kernels_reach(torch::ScalarType dtype, torch::Device device);
 
 // Updates a run, with the factor of clipping and where the sums are finite: by kernels on devices whose memory they
-// reach, else by tensor operations. Never waits for a device.
+// reach, by the host's where parameters of half precision lie there, else by tensor operations. Never waits for a
+// device.
 void update_run(const UpdateRule& rule, const UpdateRun& run, const DeviceScaling& scaling, StepContext context);
 
 }  // namespace cohort
