@@ -6,6 +6,8 @@
 #include <torch/torch.h>
 
 #include "cohort/error.h"
+#include "cohort/optimizer.h"
+#include "optimizer/update_rule.h"
 #include "record/stablehlo/lower.h"
 #include "tests/record/host_runner.h"
 #include "tests/support/errors.h"
@@ -168,6 +170,29 @@ TEST_F(RecorderTest, NumbersThatChangeDoNotChangeTheProgram) {
   ASSERT_EQ(second.scalars.size(), 1U);
   EXPECT_TRUE(second.scalars[0].equal(torch::tensor({0.07F, static_cast<float>(0.07 / 3), 3.07F})));
   EXPECT_NE(capture(0.1, 4).program->hash(), first.program->hash());
+}
+
+// The tensor form of update rules: a float32 copy is updated, and the parameter is its rounding.
+TEST_F(RecorderTest, UpdatesOfHalfPrecisionRoundMasters) {
+  const torch::NoGradGuard no_grad;
+  for (const Optimizer& rule : {SGD(), AdamW({.ema = {.use_ema = true}}), LAMB(), Adafactor()}) {
+    const auto updated = [&](torch::Device device) {
+      const torch::Tensor parameter = torch::linspace(-1, 1, 12).view({3, 4}).to(torch::kBFloat16).to(device);
+      std::vector<torch::Tensor> slots;
+      for (std::size_t s = 0; s <= rule.rule().slots().size(); ++s) slots.push_back(torch::zeros({3, 4}).to(device));
+      for (int64_t step = 1; step <= 3; ++step) {
+        const torch::Tensor gradient = torch::arange(12).view({3, 4}).sub(4.0 + static_cast<double>(step));
+        rule.rule().update(parameter, gradient.to(torch::kBFloat16).to(device), slots, {},
+                           {.learning_rate = 1e-3, .step = step});
+      }
+      return std::pair(parameter.cpu(), slots.back().cpu());
+    };
+    const auto [wanted, wanted_master] = updated(torch::kCPU);
+    const auto [got, master] = updated(kDevice);
+    EXPECT_TRUE(master.allclose(wanted_master, 1e-6, 1e-7)) << rule.name();
+    EXPECT_TRUE(got.equal(master.to(torch::kBFloat16))) << rule.name();
+    EXPECT_NO_THROW((void)to_stablehlo(*runner_->ran().back())) << rule.name();
+  }
 }
 
 TEST_F(RecorderTest, AWeightThatIsReplacedGivesItsMemory) {
