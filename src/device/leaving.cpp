@@ -62,6 +62,14 @@ class OfSeveral final : public LeavingTensors {
   std::vector<Part> parts_;
 };
 
+// Has a stream's work from now on wait for what another one has been given.
+void let_wait(const c10::Stream& stream, const c10::Stream& other) {
+  if (stream == other) return;
+  c10::Event given(other.device_type());
+  given.record(other);
+  given.block(stream);
+}
+
 class BesideWork final : public LeavingTensors {
  public:
   BesideWork(std::vector<torch::Tensor> copies, bool pins)
@@ -127,8 +135,15 @@ std::unique_ptr<LeavingTensors> leave(const std::vector<torch::Tensor>& tensors)
   return std::make_unique<OfSeveral>(tensors);
 }
 
+// Replicas compute on the default stream, unless the program has made another one current: the copies are behind the
+// work of both, and before what comes next on either.
 std::unique_ptr<LeavingTensors> leave_beside(const std::vector<torch::Tensor>& tensors, bool pins) {
-  const c10::DeviceGuard guard(tensors.front().device());
+  const torch::Device device = tensors.front().device();
+  const c10::DeviceGuard guard(device);
+  const c10::impl::VirtualGuardImpl streams(device.type());
+  const c10::Stream standard = streams.getDefaultStream(device);
+  const c10::Stream current = streams.getStream(device);
+  let_wait(current, standard);
   std::vector<torch::Tensor> copies;
   try {
     for (const torch::Tensor& tensor : tensors) {
@@ -136,11 +151,12 @@ std::unique_ptr<LeavingTensors> leave_beside(const std::vector<torch::Tensor>& t
     }
   } catch (const c10::OutOfMemoryError&) {
     copies.clear();
-    warn_once(c10::str("[checkpoint] ", tensors.front().device().str(),
+    warn_once(c10::str("[checkpoint] ", device.str(),
                        " has no memory for a copy of what is saved: ", "its steps wait while that goes to the host"));
     for (const torch::Tensor& tensor : tensors) copies.push_back(copied_to_host(tensor));
     return std::make_unique<Arrived>(std::move(copies));
   }
+  let_wait(standard, current);
   return std::make_unique<BesideWork>(std::move(copies), pins);
 }
 

@@ -1,4 +1,6 @@
 // The memory of cards: who holds it when there is no more, what leaves it for a checkpoint, and its figures in logs.
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
@@ -78,6 +80,26 @@ TEST(Memory, WhatLeavesIsAsItWas) {
     EXPECT_TRUE(here[i].is_cpu() && here[i].is_contiguous());
     EXPECT_TRUE(torch::equal(here[i], wanted[i])) << i;
   }
+}
+
+// Replicas compute on the default stream, whatever the thread that saves has made current: what is saved is behind
+// their work, and before what comes next.
+TEST(Memory, WhatLeavesIsBetweenTheStepsOnWhicheverStream) {
+  COHORT_NEEDS_CARDS(1);
+  if (!stands_in()) GTEST_SKIP() << "no stand-in for cards was asked for";
+  const torch::Device card = find_logical_device(on_cards(1)[0]).torch_device;
+  const torch::Tensor x = torch::ones({3}, card);
+  const c10::Stream own = c10::impl::VirtualGuardImpl(card.type()).getStreamFromGlobalPool(card);
+  using Waits = std::vector<std::pair<int64_t, int64_t>>;
+  {
+    const c10::StreamGuard guard(own);
+    const StreamWaits waits;
+    const auto leaving = leave({x});
+    EXPECT_EQ(waits.list(), (Waits{{own.id(), 0}, {0, own.id()}}));
+  }
+  const StreamWaits waits;
+  const auto leaving = leave({x});
+  EXPECT_EQ(waits.list(), Waits());
 }
 
 TEST(Memory, WithoutRoomForACopyTheStepWaits) {

@@ -39,8 +39,10 @@ void note_synchronisation(const std::string& what) {
   if (tellers > 0) std::cerr << "[stand-in card] waits for " << what << "\n" << c10::get_backtrace(2, 40) << std::endl;
 }
 
-// There is one stream, in which an operation is done when it returns, and that of a thread's captures, in which it is
-// noted.
+thread_local std::vector<std::pair<int64_t, int64_t>>* stream_waits = nullptr;
+
+// Streams are names, in which an operation is done when it returns, but for that of a thread's captures, in which it is
+// noted. Which one waits for which is noted, too.
 class CardGuard final : public c10::impl::DeviceGuardImplInterface {
  public:
   explicit CardGuard(int cards) : cards_(static_cast<c10::DeviceIndex>(cards)) {}
@@ -56,25 +58,35 @@ class CardGuard final : public c10::impl::DeviceGuardImplInterface {
   void uncheckedSetDevice(c10::Device device) const noexcept override {
     if (device.has_index()) current_card = device.index();
   }
-  c10::Stream getStream(c10::Device device) const noexcept override {
-    return c10::Stream(c10::Stream::UNSAFE, device, current_stream());
+  c10::Stream getStream(c10::Device device) const noexcept override { return stream_of(device, current_stream()); }
+  c10::Stream getDefaultStream(c10::Device device) const override { return stream_of(device, kDefaultStream); }
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
+    return stream_of(stream.device(), std::exchange(chosen_stream, stream.id()));
   }
-  c10::Stream exchangeStream(c10::Stream stream) const noexcept override { return stream; }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool /*isHighPriority*/) const override {
-    return getStream(device);
+    static std::atomic<c10::StreamId> made = kCaptureStream;
+    return stream_of(device, ++made);
   }
   c10::DeviceIndex deviceCount() const noexcept override { return cards_; }
 
   // An event is reached when it is recorded.
-  void record(void** event, const c10::Stream& /*stream*/, const c10::DeviceIndex /*device*/,
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex /*device*/,
               const c10::EventFlag /*flag*/) const override {
-    *event = nullptr;
+    delete static_cast<c10::Stream*>(std::exchange(*event, new c10::Stream(stream)));
   }
-  void block(void* /*event*/, const c10::Stream& /*stream*/) const override {}
+  void block(void* event, const c10::Stream& stream) const override {
+    if (stream_waits != nullptr) stream_waits->emplace_back(stream.id(), static_cast<c10::Stream*>(event)->id());
+  }
   void synchronizeStream(const c10::Stream& /*stream*/) const override {}
-  void destroyEvent(void* /*event*/, const c10::DeviceIndex /*device*/) const noexcept override {}
+  void destroyEvent(void* event, const c10::DeviceIndex /*device*/) const noexcept override {
+    delete static_cast<c10::Stream*>(event);
+  }
 
  private:
+  static c10::Stream stream_of(c10::Device device, c10::StreamId id) noexcept {
+    return c10::Stream(c10::Stream::UNSAFE, device, id);
+  }
+
   c10::DeviceIndex cards_;
 };
 
@@ -346,6 +358,14 @@ int64_t page_locks() {
 
 void put_cards_near_processors(bool near) {
   each_has_a_processor = near;
+}
+
+StreamWaits::StreamWaits() {
+  stream_waits = &list_;
+}
+
+StreamWaits::~StreamWaits() {
+  stream_waits = nullptr;
 }
 
 FewBytesMore::FewBytesMore(int64_t bytes) {

@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 namespace cohort::gpu {
 
@@ -29,6 +31,21 @@ int64_t page_locks();
 
 // Strategies made from now on find card i near processor i of the host; or, with false, near all alike.
 void put_cards_near_processors(bool near);
+
+// Notes which streams the calling thread has wait for which others, while it lives; 0 is the default stream.
+class StreamWaits {
+ public:
+  StreamWaits();
+  StreamWaits(const StreamWaits&) = delete;
+  StreamWaits& operator=(const StreamWaits&) = delete;
+  ~StreamWaits();
+
+  // Returns them in order, the one that waits first.
+  const std::vector<std::pair<int64_t, int64_t>>& list() const { return list_; }
+
+ private:
+  std::vector<std::pair<int64_t, int64_t>> list_;
+};
 
 // A card has so many bytes more than it holds now, while it lives; an operation that wants more throws.
 class FewBytesMore {

@@ -75,11 +75,13 @@ class CardCapture final : public c10::DebugInfoBase {
 
 // Returns whether the calling thread captures.
 bool is_capturing();
-// The streams of the calling thread: the one that is always there, and that of its captures.
+// The streams of the calling thread: the one that is always there, that of its captures, and others with higher
+// numbers.
 constexpr c10::StreamId kDefaultStream = 0;
 constexpr c10::StreamId kCaptureStream = 1;
+inline thread_local c10::StreamId chosen_stream = kDefaultStream;
 inline c10::StreamId current_stream() {
-  return is_capturing() ? kCaptureStream : kDefaultStream;
+  return is_capturing() ? kCaptureStream : chosen_stream;
 }
 
 // Counts something that the calling thread gives a card: an operation, also one that makes a view, a kernel, a copy.
