@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "tests/gpu/stand_in_graph.h"
+#include "tests/support/task_thread.h"
 
 namespace cohort::gpu {
 
@@ -64,13 +65,7 @@ class LatePoint final : public DevicePoint {
 // One card's stream. After an error nothing more is done.
 class LateStream {
  public:
-  LateStream() : thread_([this](const std::stop_token& stop) { work(stop); }) {}
-
-  void push(std::function<void()> task) {
-    const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
-    changed_.notify_all();
-  }
+  void push(std::function<void()> task) { thread_.push(std::move(task)); }
   void run(const std::function<void()>& task) {
     if (error_) return;
     try {
@@ -82,26 +77,8 @@ class LateStream {
   const std::exception_ptr& error() const { return error_; }
 
  private:
-  // Does what is in the queue before it ends, as a device does.
-  void work(const std::stop_token& stop) {
-    for (;;) {
-      std::function<void()> task;
-      {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, stop, [this] { return !tasks_.empty(); });
-        if (tasks_.empty()) return;
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
-      }
-      task();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::deque<std::function<void()>> tasks_;
-  std::exception_ptr error_;  // its own thread's
-  std::jthread thread_;       // the last member: it uses the others
+  std::exception_ptr error_;    // the thread's own
+  testing::TaskThread thread_;  // the last member: its tasks use the others
 };
 
 class LateStreams final : public SideStreams {

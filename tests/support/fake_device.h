@@ -8,7 +8,6 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -19,6 +18,7 @@
 #include "device/backend.h"
 #include "device/host_memory.h"
 #include "device/host_random.h"
+#include "tests/support/task_thread.h"
 
 namespace cohort::testing {
 
@@ -86,7 +86,7 @@ class FakeEvent final : public DeviceEvent {
 class FakeStream final : public DeviceStream {
  public:
   FakeStream(FakeDeviceCounts& counts, FakeGate& gate, std::chrono::milliseconds delay)
-      : counts_(counts), gate_(gate), delay_(delay), thread_([this](const std::stop_token& stop) { work(stop); }) {}
+      : counts_(counts), gate_(gate), delay_(delay) {}
 
   torch::Tensor copy(const torch::Tensor& host) override {
     const torch::Tensor source = host.contiguous();
@@ -102,13 +102,13 @@ class FakeStream final : public DeviceStream {
 
   std::shared_ptr<const DeviceEvent> record() override {
     auto event = std::make_shared<FakeEvent>(counts_);
-    enqueue([event] { event->reach(); });
+    thread_.push([event] { event->reach(); });
     return event;
   }
 
   void fetch(const torch::Tensor& tensor, const torch::Tensor& host) override {
     ++counts_.copies_begun;
-    enqueue([this, tensor, host] {
+    thread_.push([this, tensor, host] {
       gate_.pass();
       std::this_thread::sleep_for(delay_);
       const std::span<std::byte> to = host_bytes(host);
@@ -122,34 +122,10 @@ class FakeStream final : public DeviceStream {
   void synchronize() override { record()->wait({}); }
 
  private:
-  void enqueue(std::function<void()> task) {
-    const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
-    changed_.notify_all();
-  }
-
-  // Does what is in the queue before it ends, as a device does.
-  void work(const std::stop_token& stop) {
-    while (true) {
-      std::function<void()> task;
-      {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, stop, [this] { return !tasks_.empty(); });
-        if (tasks_.empty()) return;
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
-      }
-      task();
-    }
-  }
-
   FakeDeviceCounts& counts_;
   FakeGate& gate_;
   std::chrono::milliseconds delay_;
-  std::mutex mutex_;
-  std::condition_variable_any changed_;
-  std::deque<std::function<void()>> tasks_;
-  std::jthread thread_;  // the last member: it uses the others
+  TaskThread thread_;  // the last member: its tasks use the others
 };
 
 // Outlives the strategies that use it. Give it in StrategyPlan::backends.
