@@ -13,6 +13,7 @@
 #include "cohort/cohort.h"
 #include "device/graph_capture.h"
 #include "tests/gpu/cards.h"
+#include "tests/gpu/programs.h"
 #include "tests/support/errors.h"
 
 namespace cohort::graph_training_test {
@@ -41,20 +42,6 @@ struct Trained {
   int64_t waits = 0;
   int64_t segments = 0;
 };
-
-struct Program {
-  const char* name;
-  int cards;
-  std::function<Strategy()> strategy;
-  Optimizer rule;
-  int64_t segments;  // of graphs, a step, in all replicas
-};
-
-Strategy on(const std::vector<std::string>& devices, const MirroredOptions& more = {}) {
-  MirroredOptions options = more;
-  options.devices = devices;
-  return MirroredStrategy(options);
-}
 
 Schedule falling() {
   return ExponentialDecay({.initial_learning_rate = 0.05, .decay_steps = 3, .decay_rate = 0.7});

@@ -10,6 +10,7 @@
 #include "step/step.h"
 #include "tests/equivalence/runs.h"
 #include "tests/gpu/cards.h"
+#include "tests/gpu/programs.h"
 #include "tests/support/files.h"
 #include "tests/support/workers.h"
 
@@ -294,23 +295,13 @@ struct Fitted {
 Fitted fitted(const Strategy& strategy, int64_t epochs, const std::filesystem::path& backups, bool in_pieces) {
   strategy.set_seed(5);
   const auto scope = strategy.scope();
-  Sequential model({Dense(16, Activation::kRelu), Dropout(0.1), Dense(2)});
-  model.build({4});
-  NamedTensors weights = model.weights();
-  for (auto& [name, tensor] : weights) {
-    tensor = torch::cos(torch::arange(tensor.numel(), torch::kFloat)).view(tensor.sizes()) / 2;
-  }
-  model.set_weights(weights);
-  model.compile({.optimizer = Adam({.learning_rate = 0.01, .ema = {.use_ema = true}}),
-                 .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+  Sequential model = small_model(Adam({.learning_rate = 0.01, .ema = {.use_ema = true}}));
   FitOptions options{.epochs = epochs, .verbose = Verbose::kSilent};
   if (!backups.empty()) {
     options.callbacks.push_back(
         BackupAndRestore({.directory = backups, .delete_checkpoint = false, .sharded = in_pieces}));
   }
-  const torch::Tensor x = torch::sin(torch::arange(24 * 4, torch::kFloat)).view({24, 4});
-  const Dataset data = Dataset::from_tensor_slices({.x = x, .y = (x.sum(1) > 0).to(torch::kLong)});
-  (void)model.fit(data.shuffle(24, {.seed = 6}).batch(9), options);
+  (void)model.fit(batches_of_waves(24), options);
   return {.weights = model.weights(), .slots = model.optimizer().state()};
 }
 

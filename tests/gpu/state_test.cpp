@@ -4,6 +4,7 @@
 
 #include "cohort/cohort.h"
 #include "tests/gpu/cards.h"
+#include "tests/gpu/programs.h"
 #include "tests/support/files.h"
 
 namespace cohort::state_test {
@@ -13,25 +14,6 @@ using namespace gpu;
 
 using cohort::testing::TemporaryFolder;
 
-Dataset batches() {
-  const torch::Tensor x = torch::sin(torch::arange(48 * 4, torch::kFloat)).view({48, 4});
-  return Dataset::from_tensor_slices({.x = x, .y = (x.sum(1) > 0).to(torch::kLong)}).shuffle(48, {.seed = 6}).batch(9);
-}
-
-Sequential small_model(PrecisionPolicy precision = PrecisionPolicy::kFloat32) {
-  Sequential model({Dense(16, Activation::kRelu), Dropout(0.1), Dense(2)});
-  model.build({4});
-  NamedTensors weights = model.weights();
-  for (auto& [name, tensor] : weights) {
-    tensor = torch::cos(torch::arange(tensor.numel(), torch::kFloat)).view(tensor.sizes()) / 2;
-  }
-  model.set_weights(weights);
-  model.compile({.optimizer = Adam({.learning_rate = 0.01}),
-                 .loss = SparseCategoricalCrossentropy({.from_logits = true}),
-                 .precision = precision});
-  return model;
-}
-
 struct Trained {
   NamedTensors weights;
   std::vector<double> losses;
@@ -40,12 +22,12 @@ struct Trained {
 Trained train(const Strategy& strategy, int64_t epochs, const std::filesystem::path& backups = {}) {
   strategy.set_seed(5);
   const auto scope = strategy.scope();
-  Sequential model = small_model();
+  Sequential model = small_model(Adam({.learning_rate = 0.01}));
   FitOptions options{.epochs = epochs, .verbose = Verbose::kSilent};
   if (!backups.empty()) {
     options.callbacks.push_back(BackupAndRestore({.directory = backups, .delete_checkpoint = false}));
   }
-  const History history = model.fit(batches(), options);
+  const History history = model.fit(batches_of_waves(48), options);
   return {model.weights(), history["loss"]};
 }
 
@@ -92,17 +74,17 @@ TEST(CardState, ACheckpointOfACardIsReadOnTheCpuAndBack) {
   {
     const Strategy strategy = OneDeviceStrategy(on_cards(1)[0]);
     const auto scope = strategy.scope();
-    Sequential model = small_model();
-    model.fit(batches(), {.epochs = 1, .verbose = Verbose::kSilent});
+    Sequential model = small_model(Adam({.learning_rate = 0.01}));
+    model.fit(batches_of_waves(48), {.epochs = 1, .verbose = Verbose::kSilent});
     model.save_weights(file);
-    there = model.predict(batches().take(1)).cpu();
+    there = model.predict(batches_of_waves(48).take(1)).cpu();
   }
   for (const std::string& device : {std::string("/CPU:0"), on_cards(1)[0]}) {
     const Strategy strategy = OneDeviceStrategy(device);
     const auto scope = strategy.scope();
-    Sequential model = small_model();
+    Sequential model = small_model(Adam({.learning_rate = 0.01}));
     model.load_weights(file);
-    EXPECT_TRUE(torch::allclose(model.predict(batches().take(1)).cpu(), there, 1e-4, 1e-5)) << device;
+    EXPECT_TRUE(torch::allclose(model.predict(batches_of_waves(48).take(1)).cpu(), there, 1e-4, 1e-5)) << device;
   }
 }
 
@@ -110,8 +92,8 @@ Trained in_precision(const std::vector<std::string>& devices, PrecisionPolicy pr
   const Strategy strategy = MirroredStrategy({.devices = devices});
   strategy.set_seed(5);
   const auto scope = strategy.scope();
-  Sequential model = small_model(precision);
-  const History history = model.fit(batches(), {.epochs = 6, .verbose = Verbose::kSilent});
+  Sequential model = small_model(Adam({.learning_rate = 0.01}), precision);
+  const History history = model.fit(batches_of_waves(48), {.epochs = 6, .verbose = Verbose::kSilent});
   if (precision == PrecisionPolicy::kMixedFloat16) {
     EXPECT_GT(model.optimizer().loss_scale(), 1.0);
   }

@@ -9,6 +9,7 @@
 #include "cohort/cohort.h"
 #include "tests/gpu/cards.h"
 #include "tests/gpu/cuda_waits.h"
+#include "tests/gpu/programs.h"
 
 namespace cohort::waiting_test {
 namespace {
@@ -63,43 +64,30 @@ class Watch {
       std::getenv("COHORT_TELL_SYNCHRONISATIONS") == nullptr ? nullptr : std::make_unique<TellsSynchronisations>();
 };
 
-struct Program {
-  int cards;
-  const char* name;
-  std::function<Strategy()> strategy;
-  Optimizer rule;
-};
-
-Strategy on(const std::vector<std::string>& devices, const MirroredOptions& more = {}) {
-  MirroredOptions options = more;
-  options.devices = devices;
-  return MirroredStrategy(options);
-}
-
 std::vector<Program> programs() {
   const auto one = [] { return on(on_cards(1)); };
   const auto two = [] { return on(on_cards(2)); };
   const auto stage = [](int stage) { return [stage] { return on(on_cards(2), {.sharding = {.stage = stage}}); }; };
   const Optimizer sgd = SGD({.learning_rate = 0.1, .momentum = 0.9});
   return {
-      {1, "one_card", one, sgd},
-      {2, "two_cards", two, sgd},
-      {2, "in_buckets", [] { return on(on_cards(2), {.exchange = {.bytes_per_pack = 64}}); }, sgd},
-      {1, "two_replicas_of_one_card", [] { return on(parts_of_one_card()); }, sgd},
-      {2, "clipped_by_global_norm", two, Adam({.learning_rate = 0.1, .gradient = {.global_clipnorm = 0.1}})},
-      {2, "clipped_by_norm", two, Adam({.learning_rate = 0.1, .gradient = {.clipnorm = 0.1}})},
-      {2, "clipped_by_value", two, Adam({.learning_rate = 0.1, .gradient = {.clipvalue = 0.1}})},
-      {2, "accumulated", two, Adam({.learning_rate = 0.1, .gradient = {.gradient_accumulation_steps = 2}})},
-      {2, "averaged", two, AdamW({.learning_rate = 0.1, .ema = {.use_ema = true}})},
-      {2, "with_a_loss_scale", two, Adam({.learning_rate = 0.1, .gradient = {.loss_scale = LossScale{}}})},
-      {2, "lamb", two, LAMB({.learning_rate = 0.1})},
-      {2, "lars", two, LARS({.learning_rate = 0.1})},
-      {2, "adafactor", two, Adafactor({.learning_rate = 0.1})},
-      {2, "sharded_1", stage(1), sgd},
-      {2, "sharded_2", stage(2), sgd},
-      {2, "sharded_3", stage(3), sgd},
-      {2, "sharded_and_clipped", stage(2), Adam({.learning_rate = 0.1, .gradient = {.global_clipnorm = 0.1}})},
-      {2, "sharded_with_a_loss_scale", stage(2), Adam({.learning_rate = 0.1, .gradient = {.loss_scale = LossScale{}}})},
+      {"one_card", 1, one, sgd},
+      {"two_cards", 2, two, sgd},
+      {"in_buckets", 2, [] { return on(on_cards(2), {.exchange = {.bytes_per_pack = 64}}); }, sgd},
+      {"two_replicas_of_one_card", 1, [] { return on(parts_of_one_card()); }, sgd},
+      {"clipped_by_global_norm", 2, two, Adam({.learning_rate = 0.1, .gradient = {.global_clipnorm = 0.1}})},
+      {"clipped_by_norm", 2, two, Adam({.learning_rate = 0.1, .gradient = {.clipnorm = 0.1}})},
+      {"clipped_by_value", 2, two, Adam({.learning_rate = 0.1, .gradient = {.clipvalue = 0.1}})},
+      {"accumulated", 2, two, Adam({.learning_rate = 0.1, .gradient = {.gradient_accumulation_steps = 2}})},
+      {"averaged", 2, two, AdamW({.learning_rate = 0.1, .ema = {.use_ema = true}})},
+      {"with_a_loss_scale", 2, two, Adam({.learning_rate = 0.1, .gradient = {.loss_scale = LossScale{}}})},
+      {"lamb", 2, two, LAMB({.learning_rate = 0.1})},
+      {"lars", 2, two, LARS({.learning_rate = 0.1})},
+      {"adafactor", 2, two, Adafactor({.learning_rate = 0.1})},
+      {"sharded_1", 2, stage(1), sgd},
+      {"sharded_2", 2, stage(2), sgd},
+      {"sharded_3", 2, stage(3), sgd},
+      {"sharded_and_clipped", 2, stage(2), Adam({.learning_rate = 0.1, .gradient = {.global_clipnorm = 0.1}})},
+      {"sharded_with_a_loss_scale", 2, stage(2), Adam({.learning_rate = 0.1, .gradient = {.loss_scale = LossScale{}}})},
   };
 }
 
