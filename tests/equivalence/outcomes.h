@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 
 #include "cohort/cohort.h"
 
@@ -29,6 +30,19 @@ Outcome outcome_of(AnyModel& model, const Dataset& data, int64_t epochs, int64_t
   outcome.slots = model.optimizer().state();
   outcome.predictions = model.predict(data);
   return outcome;
+}
+
+// Trains what `make` makes, with labels for targets, under a strategy; each time from the same seeds.
+inline Outcome trained_under(const Strategy& strategy, const std::function<Model()>& make,
+                             const std::function<Dataset()>& batches, int64_t epochs) {
+  strategy.set_seed(3);
+  const auto scope = strategy.scope();
+  torch::manual_seed(5);
+  Model model = make();
+  model.compile({.optimizer = Adam({.learning_rate = 0.01}),
+                 .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                 .metrics = {SparseCategoricalAccuracy()}});
+  return outcome_of(model, batches(), epochs);
 }
 
 inline double gap_between(const torch::Tensor& a, const torch::Tensor& b) {

@@ -1,19 +1,22 @@
 // Operations with sequences whose positions are in parts, one by one, against the same with whole sequences: values,
 // and the gradients of the activations and of the weights. The lengths do not divide, and some parts are empty.
-#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "base/libtorch_compat.h"
 #include "cohort/cohort.h"
 #include "cohort/mesh_strategy.h"
+#include "tests/equivalence/operations.h"
 #include "tests/support/errors.h"
 
 namespace cohort::equivalence::sequence_operations_test {
 namespace {
 
+using operations::Change;
+using operations::expect_like;
+using operations::Outcome;
+using operations::run;
 using torch::Tensor;
-constexpr double kClose = 1e-10;
 
 // An operation with activations [2, steps, 6] and a weight [6, 6].
 struct Case {
@@ -123,24 +126,8 @@ std::vector<Case> others() {
   };
 }
 
-struct Outcome {
-  Tensor y, x_gradient, weight_gradient;
-};
-
-Outcome run(const Case& each, int64_t steps, const std::function<Tensor(const Tensor&)>& split,
-            const std::function<Tensor(const Tensor&)>& whole, bool sums_parts) {
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(17);
-  const Tensor x = torch::randn({2, steps, 6}, generator, torch::kDouble).requires_grad_();
-  const Tensor weight = torch::randn({6, 6}, generator, torch::kDouble).requires_grad_();
-  const Tensor y = each.run(split(x), weight);
-  const Tensor factor = (torch::arange(y.numel(), torch::kDouble) * 0.37).sin().view(y.sizes());
-  ((sums_parts ? y : whole(y)) * factor).sum().backward();
-  return {whole(y).detach(), x.grad(), weight.grad().defined() ? weight.grad() : torch::zeros_like(weight)};
-}
-
-double distance(const Tensor& a, const Tensor& b) {
-  if (a.sizes() != b.sizes()) return 1e300;
-  return a.numel() == 0 ? 0.0 : (a - b).abs().max().item<double>();
+Outcome run(const Case& each, int64_t steps, const Change& split, const Change& whole, bool sums_parts) {
+  return run(each.run, {2, steps, 6}, {6, 6}, split, whole, sums_parts);
 }
 
 void expect_like_one_device(const std::vector<Case>& cases) {
@@ -158,9 +145,7 @@ void expect_like_one_device(const std::vector<Case>& cases) {
                 return strategy.experimental_split_to_logical_devices(x, {1, parts, 1});
               },
               [&](const Tensor& y) { return strategy.experimental_replicate_to_logical_devices(y); }, sums_parts);
-          EXPECT_LT(distance(got.y, wanted.y), kClose);
-          EXPECT_LT(distance(got.x_gradient, wanted.x_gradient), kClose);
-          EXPECT_LT(distance(got.weight_gradient, wanted.weight_gradient), kClose);
+          expect_like(got, wanted);
         }
       });
     }

@@ -70,14 +70,7 @@ inline Dataset batches() {
 }
 
 inline Outcome under(const Strategy& strategy, const Net& net) {
-  strategy.set_seed(3);
-  const auto scope = strategy.scope();
-  torch::manual_seed(5);
-  Model model = net.make();
-  model.compile({.optimizer = Adam({.learning_rate = 0.01}),
-                 .loss = SparseCategoricalCrossentropy({.from_logits = true}),
-                 .metrics = {SparseCategoricalAccuracy()}});
-  return outcome_of(model, batches(), kEpochs);
+  return trained_under(strategy, net.make, batches, kEpochs);
 }
 
 }  // namespace cohort::equivalence::sequence_runs

@@ -5,14 +5,18 @@
 
 #include "cohort/cohort.h"
 #include "cohort/mesh_strategy.h"
+#include "tests/equivalence/operations.h"
 #include "tests/support/errors.h"
 
 namespace cohort::equivalence::space_operations_test {
 namespace {
 
+using operations::Change;
+using operations::expect_like;
+using operations::Outcome;
+using operations::run;
 using torch::Tensor;
 using Dims = std::vector<int64_t>;
-constexpr double kClose = 1e-10;
 
 // An operation with an image [2, 4, height, width] and a weight [6, 4, 3, 3].
 struct Case {
@@ -227,25 +231,8 @@ std::vector<Case> norms_and_losses() {
   };
 }
 
-struct Outcome {
-  Tensor y, x_gradient, weight_gradient;
-};
-
-// `whole` gathers what is divided, `split` divides.
-Outcome run(const Case& each, const std::function<Tensor(const Tensor&)>& split,
-            const std::function<Tensor(const Tensor&)>& whole, bool sums_parts) {
-  auto generator = at::make_generator<at::CPUGeneratorImpl>(17);
-  const Tensor x = torch::randn({2, 4, each.height, each.width}, generator, torch::kDouble).requires_grad_();
-  const Tensor weight = torch::randn({6, 4, 3, 3}, generator, torch::kDouble).requires_grad_();
-  const Tensor y = each.run(split(x), weight);
-  const Tensor factor = (torch::arange(y.numel(), torch::kDouble) * 0.37).sin().view(y.sizes());
-  ((sums_parts ? y : whole(y)) * factor).sum().backward();
-  return {whole(y).detach(), x.grad(), weight.grad().defined() ? weight.grad() : torch::zeros_like(weight)};
-}
-
-double distance(const Tensor& a, const Tensor& b) {
-  if (a.sizes() != b.sizes()) return 1e300;
-  return a.numel() == 0 ? 0.0 : (a - b).abs().max().item<double>();
+Outcome run(const Case& each, const Change& split, const Change& whole, bool sums_parts) {
+  return run(each.run, {2, 4, each.height, each.width}, {6, 4, 3, 3}, split, whole, sums_parts);
 }
 
 void expect_like_one_device(const std::vector<Case>& cases) {
@@ -262,9 +249,7 @@ void expect_like_one_device(const std::vector<Case>& cases) {
           const Outcome got = run(
               cases[i], [&](const Tensor& x) { return strategy.experimental_split_to_logical_devices(x, dims); },
               [&](const Tensor& y) { return strategy.experimental_replicate_to_logical_devices(y); }, sums_parts);
-          EXPECT_LT(distance(got.y, wanted[i].y), kClose);
-          EXPECT_LT(distance(got.x_gradient, wanted[i].x_gradient), kClose);
-          EXPECT_LT(distance(got.weight_gradient, wanted[i].weight_gradient), kClose);
+          expect_like(got, wanted[i]);
         }
       }
     });

@@ -108,14 +108,8 @@ inline Dataset batches(const Net& net) {
 }
 
 inline Outcome under(const Strategy& strategy, const Net& net) {
-  strategy.set_seed(3);
-  const auto scope = strategy.scope();
-  torch::manual_seed(5);
-  Model model = net.make();
-  model.compile({.optimizer = Adam({.learning_rate = 0.01}),
-                 .loss = SparseCategoricalCrossentropy({.from_logits = true}),
-                 .metrics = {SparseCategoricalAccuracy()}});
-  return outcome_of(model, batches(net), kEpochs);
+  return trained_under(
+      strategy, net.make, [&] { return batches(net); }, kEpochs);
 }
 
 }  // namespace cohort::equivalence::space_runs
