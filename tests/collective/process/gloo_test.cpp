@@ -2,7 +2,9 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "collective/gloo/gloo.h"
 #include "tests/collective/process/conformance.h"
@@ -17,6 +19,21 @@ using ::testing::AllOf;
 using testing::error_of;
 using ::testing::HasSubstr;
 using testing::with_process_ranks;
+
+// The deadline of those who wait for one that does not come. The others have to come in that time, so that they begin
+// together, when their connections are there. Whose deadline has passed waits for 5/4 of the
+// heartbeat's timeout, too, in case that the other one is lost.
+testing::ProcessRanksOptions with_soon(std::string algorithm = "auto") {
+  return {.timeout = seconds(4),
+          .straggler_after = milliseconds(200),
+          .heartbeat_timeout = seconds(7),
+          .algorithm = std::move(algorithm)};
+}
+
+void begin_together(ProcessCommunicator& world, Membership& membership) {
+  membership.barrier("begin", seconds(60));
+  world.barrier();
+}
 
 TEST(Gloo, AMismatchIsNamedOnEveryRank) {
   with_process_ranks(3, [](ProcessCommunicator& world, Membership&) {
@@ -72,31 +89,29 @@ TEST(Gloo, WhoHasLeftIsNotMissedByAGroupOfOthers) {
 }
 
 TEST(Gloo, WhoDoesNotComeIsNamedAtTheDeadline) {
-  with_process_ranks(3, {.timeout = milliseconds(1500), .straggler_after = milliseconds(200)},
-                     [](ProcessCommunicator& world, Membership& membership) {
-                       world.barrier();
-                       if (world.rank() != 1) {
-                         const std::string error = error_of<DeadlineExceeded>([&] { world.barrier(); });
-                         EXPECT_THAT(error, HasSubstr("waited 1.5 s in barrier for worker 1"));
-                         EXPECT_THAT(world.recorder().dump(), HasSubstr("#2"));
-                       }
-                       membership.barrier("end", seconds(20));
-                     });
+  with_process_ranks(3, with_soon(), [](ProcessCommunicator& world, Membership& membership) {
+    begin_together(world, membership);
+    if (world.rank() != 1) {
+      const std::string error = error_of<DeadlineExceeded>([&] { world.barrier(); });
+      EXPECT_THAT(error, HasSubstr("waited 4 s in barrier for worker 1"));
+      EXPECT_THAT(world.recorder().dump(), HasSubstr("#2"));
+    }
+    membership.barrier("end", seconds(60));
+  });
 }
 
 // By levels only some exchange messages with the one who does not come: the others wait for them.
 TEST(Gloo, WhoDoesNotComeIsNamedByThoseOfItsGroupAndItsColumn) {
-  with_process_ranks(4, {.timeout = milliseconds(1500), .straggler_after = milliseconds(200), .algorithm = "tree"},
-                     [](ProcessCommunicator& world, Membership& membership) {
-                       world.barrier();
-                       if (world.rank() == 0 || world.rank() == 3) {
-                         EXPECT_THAT(error_of<DeadlineExceeded>([&] { world.barrier(); }),
-                                     HasSubstr("waited 1.5 s in barrier for worker 1"));
-                       } else if (world.rank() == 2) {
-                         EXPECT_THROW(world.barrier(), Error);
-                       }
-                       membership.barrier("end", seconds(20));
-                     });
+  with_process_ranks(4, with_soon("tree"), [](ProcessCommunicator& world, Membership& membership) {
+    begin_together(world, membership);
+    if (world.rank() == 0 || world.rank() == 3) {
+      EXPECT_THAT(error_of<DeadlineExceeded>([&] { world.barrier(); }),
+                  HasSubstr("waited 4 s in barrier for worker 1"));
+    } else if (world.rank() == 2) {
+      EXPECT_THROW(world.barrier(), Error);
+    }
+    membership.barrier("end", seconds(60));
+  });
 }
 
 TEST(Gloo, AnAbortEndsTheWaitWithItsReason) {
@@ -109,7 +124,7 @@ TEST(Gloo, AnAbortEndsTheWaitWithItsReason) {
       });
       EXPECT_THAT(error_of<Cancelled>([&] { world.barrier(); }), HasSubstr("cancelled, because the user had enough"));
     }
-    membership.barrier("end", seconds(20));
+    membership.barrier("end", seconds(60));
   });
 }
 
@@ -139,7 +154,7 @@ TEST(Gloo, AnAbortEndsTheGroupsThatWereSplit) {
       });
       EXPECT_THAT(error_of<Cancelled>([&] { group->barrier(); }), HasSubstr("because the user had enough"));
     }
-    membership.barrier("end", seconds(20));
+    membership.barrier("end", seconds(60));
   });
 }
 
@@ -156,16 +171,15 @@ TEST(Gloo, AMessageThatDoesNotMatchIsNamedOnBothSides) {
 }
 
 TEST(Gloo, APeerThatDoesNotReceiveIsNamedAtTheDeadline) {
-  with_process_ranks(2, {.timeout = milliseconds(1500), .straggler_after = milliseconds(200)},
-                     [](ProcessCommunicator& world, Membership& membership) {
-                       world.barrier();
-                       if (world.rank() == 0) {
-                         const auto work = world.send_async(torch::ones({2}), {.rank = 1});
-                         EXPECT_THAT(error_of<DeadlineExceeded>([&] { work.wait(); }),
-                                     HasSubstr("waited 1.5 s in send of Float[2] with tag 0 to worker 1 for worker 1"));
-                       }
-                       membership.barrier("end", seconds(20));
-                     });
+  with_process_ranks(2, with_soon(), [](ProcessCommunicator& world, Membership& membership) {
+    begin_together(world, membership);
+    if (world.rank() == 0) {
+      const auto work = world.send_async(torch::ones({2}), {.rank = 1});
+      EXPECT_THAT(error_of<DeadlineExceeded>([&] { work.wait(); }),
+                  HasSubstr("waited 4 s in send of Float[2] with tag 0 to worker 1 for worker 1"));
+    }
+    membership.barrier("end", seconds(60));
+  });
 }
 
 TEST(Gloo, AFailureEndsMessagesAndAsynchronousOperations) {
