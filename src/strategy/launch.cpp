@@ -69,7 +69,9 @@ class ThreadForEach final : public Launch {
   // The end of one replica's part of a run.
   struct Outcome {
     std::exception_ptr error;
-    bool secondary = false;  // Cancelled because of another replica
+    // The errors that are nearer to the cause have smaller numbers: those of replicas that failed first, then others,
+    // and last Cancelled, which comes because of another replica, maybe before the error of that one.
+    int distance = 0;
   };
 
   void run_replica(detail::Job& job, int local_id, std::vector<Outcome>& outcomes);
@@ -111,11 +113,11 @@ void ThreadForEach::run(const std::shared_ptr<detail::Job>& job) {
 
 void ThreadForEach::run_replica(detail::Job& job, int local_id, std::vector<Outcome>& outcomes) {
   Outcome& outcome = outcomes[static_cast<std::size_t>(local_id)];
-  const auto failed = [&](const std::string& what, bool secondary) {
-    outcome = {std::current_exception(), secondary || core_.rendezvous().aborted()};
+  const auto failed = [&](const std::string& what, bool cancelled) {
+    outcome = {std::current_exception(), cancelled ? 2 : core_.rendezvous().aborted() ? 1 : 0};
     core_.rendezvous().abort(c10::str("replica ", local_id, " failed: ", what));
     // A replica of this process may be waiting for other workers, and they for it.
-    if (!outcome.secondary) core_.workers().fail(c10::str("replica ", core_.replica_id(local_id), " failed: ", what));
+    if (!cancelled) core_.workers().fail(c10::str("replica ", core_.replica_id(local_id), " failed: ", what));
   };
   try {
     core_.call(job, local_id);
@@ -154,7 +156,7 @@ void ThreadForEach::rethrow_first(std::vector<Outcome>& outcomes) {
   const Outcome* first = nullptr;
   for (const Outcome& outcome : ends) {
     if (!outcome.error) continue;
-    if (first == nullptr || (first->secondary && !outcome.secondary)) first = &outcome;
+    if (first == nullptr || outcome.distance < first->distance) first = &outcome;
   }
   if (first == nullptr) {
     core_.rendezvous().reopen();

@@ -6,6 +6,9 @@
 
 #include <atomic>
 #include <latch>
+#include <stdexcept>
+#include <thread>
+#include <vector>
 
 #include "cohort/error.h"
 #include "tests/collective/process/conformance.h"
@@ -185,6 +188,38 @@ TEST(Local, NonContiguousTensorsAreReducedInPlace) {
     world.all_reduce({&column, 1}, ReduceOp::kSum);
     EXPECT_EQ(base.sum().item<double>(), 4 + 8 + 4);
   });
+}
+
+// Rank 1 fails while the others read from all.
+TEST(Local, WhoFailsInACollectiveKeepsItsTensorsUntilTheOthersHaveStopped) {
+  Rendezvous meeting(3, std::chrono::seconds(20), /*spin=*/false);
+  std::atomic<bool> is_there = false;
+  CrossDeviceSum sum = make_cross_device_sum("ring", std::vector<torch::Device>(3, torch::kCPU));
+  sum.all_gather = [&](Rendezvous&, int rank, RankTensors) -> std::vector<torch::Tensor> {
+    if (rank == 1) throw std::runtime_error("there is no memory");
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_TRUE(is_there);
+    return {};
+  };
+  std::vector<std::jthread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto world = make_local(meeting, sum, rank);
+      const auto gather = [&] {
+        float memory = 1;
+        if (rank == 1) is_there = true;
+        const auto let_go = [&, rank](void*) {
+          if (rank == 1) is_there = false;
+        };
+        (void)world->all_gather(torch::from_blob(&memory, {1}, let_go));
+      };
+      if (rank == 1) {
+        testing::expect_error<std::runtime_error>(gather, "there is no memory");
+      } else {
+        testing::expect_error<Cancelled>(gather, "because replica 1 failed in all_gather: there is no memory");
+      }
+    });
+  }
 }
 
 TEST(Local, SparseAndUndefinedTensorsAreRefused) {

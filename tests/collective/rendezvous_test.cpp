@@ -5,8 +5,11 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <latch>
 #include <memory>
+#include <optional>
+#include <stdexcept>
 #include <thread>
 #include <vector>
 
@@ -157,6 +160,54 @@ TEST(Rendezvous, WorksAgainAfterAReset) {
   });
   meeting.arrive(0, {.what = "a"}, nullptr);
   meeting.depart(0);
+}
+
+// Rank 0 fails while the others read what it brought, one of them in a second phase.
+TEST(Rendezvous, WhoFailsInAnOperationIsThereUntilTheOthersHaveStopped) {
+  for (const bool spin : {false, true}) {
+    Rendezvous meeting(3, 20s, spin);
+    std::atomic<bool> is_there = false;
+    const auto operation = [&](int rank) {
+      struct Brought {
+        explicit Brought(std::atomic<bool>& there) : is_there(there) { is_there = true; }
+        Brought(const Brought&) = delete;
+        Brought& operator=(const Brought&) = delete;
+        ~Brought() { is_there = false; }
+        std::atomic<bool>& is_there;
+      };
+      std::optional<Brought> brought;
+      if (rank == 0) brought.emplace(is_there);
+      meeting.arrive(rank, {.what = "copy"}, nullptr);
+      meeting.finish(rank, [&] {
+        if (rank == 0) throw std::runtime_error("there is no memory");
+        std::this_thread::sleep_for(20ms);
+        EXPECT_TRUE(is_there);
+        if (rank == 1) meeting.sync(rank);
+        EXPECT_EQ(rank, 2) << "it went on";
+      });
+    };
+    const auto expect_end = [&](int rank) {
+      if (rank == 0) {
+        EXPECT_EQ(message_of<std::runtime_error>([&] { operation(rank); }), "there is no memory");
+      } else {
+        EXPECT_THAT(message_of<Cancelled>([&] { operation(rank); }),
+                    HasSubstr("because replica 0 failed in copy: there is no memory"));
+      }
+      EXPECT_THAT(message_of<Cancelled>([&] { meeting.arrive(rank, {.what = "barrier"}, nullptr); }),
+                  HasSubstr("in barrier: cancelled, because replica 0 failed in copy"));
+    };
+    const auto on_all = [&](const std::function<void(int)>& fn) {
+      std::vector<std::jthread> threads;
+      for (int rank = 0; rank < 3; ++rank) threads.emplace_back([&fn, rank] { fn(rank); });
+    };
+    on_all(expect_end);
+    EXPECT_FALSE(meeting.aborted());
+    meeting.reopen();
+    on_all([&](int rank) {
+      meeting.arrive(rank, {.what = "copy"}, nullptr);
+      meeting.finish(rank, [&] { meeting.sync(rank); });
+    });
+  }
 }
 
 TEST(Rendezvous, LettersThatNobodyTookDoNotReachTheNextRun) {

@@ -49,6 +49,21 @@ TEST(Failures, AReplicaThatThrowsStopsTheOthersAndItsErrorArrives) {
   }
 }
 
+TEST(Failures, AReplicaThatThrowsWithinACollectiveStopsTheOthersAndItsErrorArrives) {
+  for (const int thrower : {0, 1, 2}) {
+    const auto strategy = mirrored(3);
+    const std::string error = error_of<c10::Error>([&] {
+      strategy.run([&](Replica& replica) {
+        torch::Tensor given = torch::ones({3});
+        if (replica.id() == thrower) given = torch::ones({1}).expand({3});  // nothing can be copied to it
+        replica.communicator().broadcast({&given, 1}, (thrower + 1) % 3);
+      });
+    });
+    EXPECT_THAT(error, HasSubstr("single memory location"));
+    expect_usable(strategy);
+  }
+}
+
 TEST(Failures, ANonStandardExceptionArrivesToo) {
   const auto strategy = mirrored(2);
   EXPECT_THROW(strategy.run([](Replica& replica) {

@@ -42,10 +42,11 @@ class Local final : public Communicator {
     std::span<torch::Tensor> mine(dense);
     const auto meeting = enter();
     meeting->arrive(rank_, {.what = "all_reduce", .detail = detail_of(op), .tensors = mine}, &mine);
-    std::vector<std::span<torch::Tensor>> all;
-    for (int r = 0; r < size(); ++r) all.push_back(*static_cast<std::span<torch::Tensor>*>(meeting->data(r)));
-    sum_.all_reduce(*meeting, rank_, all, op);
-    meeting->depart(rank_);
+    meeting->finish(rank_, [&] {
+      std::vector<std::span<torch::Tensor>> all;
+      for (int r = 0; r < size(); ++r) all.push_back(*static_cast<std::span<torch::Tensor>*>(meeting->data(r)));
+      sum_.all_reduce(*meeting, rank_, all, op);
+    });
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       if (!same_memory(tensors[i], dense[i])) tensors[i].detach().copy_(dense[i]);
     }
@@ -59,11 +60,11 @@ class Local final : public Communicator {
     const torch::NoGradGuard no_grad;
     const auto meeting = enter();
     meeting->arrive(rank_, {.what = "broadcast", .detail = root, .tensors = tensors}, &tensors);
-    const auto& from = *static_cast<std::span<torch::Tensor>*>(meeting->data(root));
-    if (rank_ != root) {
+    meeting->finish(rank_, [&] {
+      const auto& from = *static_cast<std::span<torch::Tensor>*>(meeting->data(root));
+      if (rank_ == root) return;
       for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].detach().copy_(from[i].detach());
-    }
-    meeting->depart(rank_);
+    });
   }
 
   std::vector<torch::Tensor> all_gather(const torch::Tensor& tensor) override {
@@ -74,16 +75,16 @@ class Local final : public Communicator {
     torch::Tensor mine = tensor.detach();
     const auto meeting = enter();
     meeting->arrive(rank_, {.what = "all_gather", .tensors = {&mine, 1}, .ragged = true}, &mine);
-    std::vector<std::span<torch::Tensor>> all;
-    for (int r = 0; r < size(); ++r) all.emplace_back(static_cast<torch::Tensor*>(meeting->data(r)), 1);
     std::vector<torch::Tensor> parts;
-    if (sum_.all_gather && alike(all)) parts = sum_.all_gather(*meeting, rank_, all);
-    if (parts.empty()) {
+    meeting->finish(rank_, [&] {
+      std::vector<std::span<torch::Tensor>> all;
+      for (int r = 0; r < size(); ++r) all.emplace_back(static_cast<torch::Tensor*>(meeting->data(r)), 1);
+      if (sum_.all_gather && alike(all)) parts = sum_.all_gather(*meeting, rank_, all);
+      if (!parts.empty()) return;
       for (const auto& part : all) {
         parts.push_back(part.front().to(mine.device(), /*non_blocking=*/false, /*copy=*/true));
       }
-    }
-    meeting->depart(rank_);
+    });
     return parts;
   }
 
@@ -95,14 +96,16 @@ class Local final : public Communicator {
     torch::Tensor mine = tensor.detach();
     const auto meeting = enter();
     meeting->arrive(rank_, {.what = "reduce_scatter", .detail = detail_of(op), .tensors = {&mine, 1}}, &mine);
-    const int64_t rows = tensor.size(0) / size();
-    std::vector<torch::Tensor> parts;
-    for (int r = 0; r < size(); ++r) {
-      parts.push_back(static_cast<torch::Tensor*>(meeting->data(r))->narrow(0, rank_ * rows, rows));
-    }
-    torch::Tensor result = torch::empty_like(parts[static_cast<std::size_t>(rank_)], torch::MemoryFormat::Contiguous);
-    sum_.reduce(result, parts, op);
-    meeting->depart(rank_);
+    torch::Tensor result;
+    meeting->finish(rank_, [&] {
+      const int64_t rows = tensor.size(0) / size();
+      std::vector<torch::Tensor> parts;
+      for (int r = 0; r < size(); ++r) {
+        parts.push_back(static_cast<torch::Tensor*>(meeting->data(r))->narrow(0, rank_ * rows, rows));
+      }
+      result = torch::empty_like(parts[static_cast<std::size_t>(rank_)], torch::MemoryFormat::Contiguous);
+      sum_.reduce(result, parts, op);
+    });
     return result;
   }
 
@@ -114,12 +117,13 @@ class Local final : public Communicator {
     const auto meeting = enter();
     meeting->arrive(rank_, {.what = "all_to_all", .tensors = parts, .ragged = true}, &parts);
     std::vector<torch::Tensor> own;
-    for (int r = 0; r < size(); ++r) {
-      const auto& theirs = *static_cast<std::span<const torch::Tensor>*>(meeting->data(r));
-      own.push_back(theirs[static_cast<std::size_t>(rank_)].detach().to(parts.front().device(), /*non_blocking=*/false,
-                                                                        /*copy=*/true));
-    }
-    meeting->depart(rank_);
+    meeting->finish(rank_, [&] {
+      for (int r = 0; r < size(); ++r) {
+        const torch::Tensor& sent =
+            (*static_cast<std::span<const torch::Tensor>*>(meeting->data(r)))[static_cast<std::size_t>(rank_)];
+        own.push_back(sent.detach().to(parts.front().device(), /*non_blocking=*/false, /*copy=*/true));
+      }
+    });
     return own;
   }
 
@@ -195,25 +199,25 @@ std::unique_ptr<Communicator> Local::split(int color, int key) {
   Choice mine{.color = color, .key = key};
   const auto meeting = enter();
   meeting->arrive(rank_, {.what = "split"}, &mine);
-  const auto choice_of = [&](int rank) -> Choice& { return *static_cast<Choice*>(meeting->data(rank)); };
-  std::vector<int> members;
-  for (int r = 0; r < size() && color >= 0; ++r) {
-    if (choice_of(r).color == color) members.push_back(r);
-  }
-  std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return choice_of(a).key < choice_of(b).key; });
-  const bool leads = !members.empty() && members.front() == rank_;
-  if (leads) {
-    mine.meeting = meeting_->branch(members);
-    mine.sum = sum_.of_new_group ? sum_.of_new_group() : sum_;
-  }
-  meeting->sync(rank_);
   std::unique_ptr<Communicator> group;
-  if (!members.empty()) {
+  meeting->finish(rank_, [&] {
+    const auto choice_of = [&](int rank) -> Choice& { return *static_cast<Choice*>(meeting->data(rank)); };
+    std::vector<int> members;
+    for (int r = 0; r < size() && color >= 0; ++r) {
+      if (choice_of(r).color == color) members.push_back(r);
+    }
+    std::stable_sort(members.begin(), members.end(), [&](int a, int b) { return choice_of(a).key < choice_of(b).key; });
+    const bool leads = !members.empty() && members.front() == rank_;
+    if (leads) {
+      mine.meeting = meeting_->branch(members);
+      mine.sum = sum_.of_new_group ? sum_.of_new_group() : sum_;
+    }
+    meeting->sync(rank_);
+    if (members.empty()) return;
     const auto self = std::find(members.begin(), members.end(), rank_) - members.begin();
     Choice& first = choice_of(members.front());
     group = std::make_unique<Local>(first.meeting, first.sum, static_cast<int>(self));
-  }
-  meeting->depart(rank_);
+  });
   return group;
 }
 

@@ -70,10 +70,14 @@ bool Rendezvous::all_arrived(uint64_t generation) const {
 void Rendezvous::wait_for_all(int rank, std::string_view what, bool abortable) {
   Seat& mine = seats_[static_cast<std::size_t>(rank)];
   const uint64_t generation = mine.arrived.load(std::memory_order_relaxed) + 1;
+  if (abortable) mine.operation = generation;
   mine.arrived.store(generation);
   wake_sleepers();
   bool in_time = true;
-  const auto done = [&] { return all_arrived(generation) || (abortable && aborted_.load(std::memory_order_relaxed)); };
+  const auto done = [&] {
+    return all_arrived(generation) || broken_.load(std::memory_order_relaxed) != 0 ||
+           (abortable && aborted_.load(std::memory_order_relaxed));
+  };
   if (!spin_until(done, spin_, mine.patience)) {
     const Deadline deadline(timeout_);
     std::unique_lock lock(mutex_);
@@ -88,12 +92,51 @@ void Rendezvous::wait_for_all(int rank, std::string_view what, bool abortable) {
     in_time = wake_.wait_until(lock, deadline.when(), settled);
     sleepers_.fetch_sub(1);
   }
-  if (all_arrived(generation)) return;
+  // An operation may have been broken off by one who has found everybody, before this rank has: it goes on to the next
+  // wait of the operation.
+  const auto is_broken = [&] {
+    const uint64_t broken = broken_.load();
+    return broken != 0 && !(abortable && broken == generation);
+  };
+  if (all_arrived(generation) && !is_broken()) return;
   const std::string late = in_time ? std::string() : late_text(rank, generation, what);
   if (!in_time) abort(late);
-  if (abortable && withdraw(rank, generation)) return;
-  if (!in_time) throw DeadlineExceeded(late);
-  check_alive(rank, generation, what);
+  if (abortable && !is_broken() && withdraw(rank, generation)) return;
+  try {
+    if (!in_time) throw DeadlineExceeded(late);
+    check_alive(rank, generation, what);
+  } catch (const Error& error) {
+    if (!abortable) break_off(rank, error.what());
+    if (is_broken()) mine.out.store(true);  // also one that has come from an operation that it took to be whole
+    wake_sleepers();
+    throw;
+  }
+}
+
+// Every rank of the operation comes here, on its way out of its part or from the next wait, and none goes before all
+// have come, or have left: so nobody looks any more at what one of them brought.
+void Rendezvous::break_off(int rank, const std::string& reason) {
+  Seat& mine = seats_[static_cast<std::size_t>(rank)];
+  if (mine.out.load()) return;
+  const Deadline deadline(timeout_);
+  std::unique_lock lock(mutex_);
+  if (broken_.load() == 0) {
+    broken_reason_ = reason;
+    broken_.store(mine.operation);
+  }
+  mine.out.store(true);
+  wake_.notify_all();
+  sleepers_.fetch_add(1);
+  wake_.wait_until(lock, deadline.when(), [&] {
+    return std::all_of(seats_.begin(), seats_.end(),
+                       [](const Seat& seat) { return seat.out.load() || seat.left.load(); });
+  });
+  sleepers_.fetch_sub(1);
+}
+
+std::string Rendezvous::failure_text(int rank, const std::string& error) const {
+  return c10::str("replica ", name(rank), " failed in ", seats_[static_cast<std::size_t>(rank)].signature.what, ": ",
+                  error);
 }
 
 bool Rendezvous::has_come(const Seat& seat, uint64_t generation) {
@@ -113,7 +156,7 @@ bool Rendezvous::withdraw(int rank, uint64_t generation) {
     decided = true;
     for (const Seat& seat : seats_) {
       const uint64_t arrived = seat.arrived.load();
-      if (arrived > generation) {
+      if (arrived > generation || broken_.load() == generation) {
         mine.arrived.store(generation);
         return true;
       }
@@ -136,6 +179,11 @@ void Rendezvous::check_alive(int rank, uint64_t generation, std::string_view wha
                              " for replica ", name(other),
                              ", which has already returned from its function: all replicas must",
                              " make the same collective calls in the same order");
+  }
+  if (broken_.load() != 0) {
+    const std::lock_guard lock(mutex_);
+    fail<Cancelled>("[collective] replica ", name(rank), what.empty() ? "" : " in ", what, ": cancelled, because ",
+                    broken_reason_);
   }
   fail<Internal>("[collective] replica ", name(rank), " woke up without a reason");
 }
@@ -278,7 +326,27 @@ void Rendezvous::wake_sleepers() {
   wake_.notify_all();
 }
 
+void Rendezvous::forget_operations() {
+  for (Seat& seat : seats_) {
+    seat.arrived.store(0);
+    seat.withdrawn.store(0);
+    seat.out.store(false);
+    seat.signature = {};
+    seat.data = nullptr;
+  }
+  const std::lock_guard lock(mutex_);
+  broken_reason_.clear();
+  broken_.store(0);
+}
+
+void Rendezvous::forget_ended_background() {
+  const std::lock_guard lock(mutex_);
+  if (background_ && (background_->aborted() || background_->broken_.load() != 0)) background_ = nullptr;
+}
+
 void Rendezvous::reopen() {
+  if (broken_.load() != 0) forget_operations();
+  if (has_branches_.load()) forget_ended_background();
   for (Seat& seat : seats_) seat.left.store(false, std::memory_order_relaxed);
   runs_.fetch_add(1);
   if (has_letters_.load()) {
@@ -291,16 +359,11 @@ void Rendezvous::reopen() {
 void Rendezvous::reset() {
   runs_.fetch_add(1);
   drop_letters();
-  for (Seat& seat : seats_) {
-    seat.arrived.store(0);
-    seat.withdrawn.store(0);
-    seat.left.store(false);
-    seat.signature = {};
-    seat.data = nullptr;
-  }
+  forget_operations();
+  for (Seat& seat : seats_) seat.left.store(false);
+  forget_ended_background();
   {
     const std::lock_guard lock(mutex_);
-    if (aborted_.load()) background_ = nullptr;
     reason_.clear();
     aborted_.store(false);
   }

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/error_text.h"
 #include "base/spin.h"
 #include "cohort/communicator.h"
 
@@ -58,10 +60,26 @@ class Rendezvous {
   void* data(int rank) const { return seats_[static_cast<std::size_t>(rank)].data; }
 
   // Waits for all, between the phases of one operation. An abort does not end it: the others may still be reading what
-  // this rank brought, and they will come.
+  // this rank brought, and they will come. If one of them breaks the operation off, or does not come, this rank breaks
+  // it off, too, and throws.
   void sync(int rank) { wait_for_all(rank, {}, /*abortable=*/false); }
   // Makes the last wait of an operation: afterwards nobody looks at what the others brought.
   void depart(int rank) { wait_for_all(rank, {}, /*abortable=*/false); }
+  // Does a rank's part of an operation that it has arrived for, and departs. If the part throws, this rank breaks the
+  // operation off.
+  template <typename Part>
+  void finish(int rank, const Part& part) {
+    try {
+      part();
+    } catch (const std::exception& error) {
+      break_off(rank, failure_text(rank, error_text(error)));
+      throw;
+    } catch (...) {
+      break_off(rank, failure_text(rank, "an exception that is no std::exception"));
+      throw;
+    }
+    depart(rank);
+  }
 
   // Leaves a letter for another rank, without waiting for it to be taken.
   void post(int from, int to, Letter letter);
@@ -93,6 +111,8 @@ class Rendezvous {
   struct alignas(64) Seat {
     std::atomic<uint64_t> arrived{0};
     std::atomic<bool> left{false};
+    std::atomic<bool> out{false};  // it has broken an operation off
+    uint64_t operation = 0;        // the arrival that began the present one
     Signature signature;
     void* data = nullptr;
     Patience patience;                   // of the rank's thread alone
@@ -106,6 +126,14 @@ class Rendezvous {
 
   void wait_for_all(int rank, std::string_view what, bool abortable);
   bool all_arrived(uint64_t generation) const;
+  // Gives an operation up in the midst of it, for all ranks, until reset() or reopen(). Waits until no rank looks at
+  // what this one brought, which may be gone when it returns.
+  void break_off(int rank, const std::string& reason);
+  std::string failure_text(int rank, const std::string& error) const;
+  // Lets the ranks begin anew.
+  void forget_operations();
+  // Has a new background() made if this one has ended.
+  void forget_ended_background();
   // Throws when waiting makes no sense any more.
   void check_alive(int rank, uint64_t generation, std::string_view what);
   std::string late_text(int rank, uint64_t generation, std::string_view what) const;
@@ -126,9 +154,11 @@ class Rendezvous {
   bool spin_;
   std::atomic<int> sleepers_{0};
   std::atomic<bool> aborted_{false};
+  std::atomic<uint64_t> broken_{0};  // the arrival that began the operation that was broken off; 0: none
   std::mutex mutex_;
   std::condition_variable wake_;
   std::string reason_;
+  std::string broken_reason_;
   std::map<std::pair<int, int>, std::deque<Letter>> letters_;  // [from, to]
   std::atomic<uint64_t> runs_{0};                              // the times that all ranks have been let in again
   std::atomic<bool> has_letters_{false};                       // or somebody waits for one
