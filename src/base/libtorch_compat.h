@@ -161,6 +161,29 @@ inline void set_fills_uninitialized(bool on) {
 using GradAccumulator =
     std::invoke_result_t<decltype(&torch::autograd::impl::grad_accumulator), const torch::autograd::Variable&>;
 
+// Returns whether a leaf has hooks for its gradient (register_hook).
+inline bool has_hooks(const at::Tensor& leaf) {
+  return !torch::autograd::impl::hooks(leaf).empty();
+}
+// Returns whether a leaf has hooks for when its gradient has been added to grad(), which are Python's from 2.1 on.
+inline bool has_hooks_of_sum(const at::Tensor& leaf) {
+#if COHORT_TORCH_AT_LEAST(2, 1)
+  return torch::autograd::impl::post_acc_grad_hooks(leaf) != nullptr;
+#else
+  static_cast<void>(leaf);
+  return false;
+#endif
+}
+// Returns what a leaf's hooks make of a gradient that the engine was asked for. From 2.0 on it has called them.
+inline at::Tensor through_hooks(const at::Tensor& leaf, at::Tensor gradient) {
+#if !COHORT_TORCH_AT_LEAST(2, 0)
+  for (const auto& hook : torch::autograd::impl::hooks(leaf)) gradient = (*hook)({gradient})[0];
+#else
+  static_cast<void>(leaf);
+#endif
+  return gradient;
+}
+
 // Makes a node of autograd's graph, of a class that derives from torch::autograd::Node, behind the pointer that the
 // version has.
 template <typename Node, typename... Args>

@@ -11,6 +11,7 @@
 
 #include "base/access.h"
 #include "base/fail.h"
+#include "base/libtorch_compat.h"
 #include "cohort/strategy.h"
 #include "device/identity.h"
 #include "step/step.h"
@@ -151,6 +152,12 @@ std::vector<torch::Tensor> Step::over_stages(const Replica& replica, std::vector
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> added;
   for (const StagesOfStep::Shared& each : stages_.shared) {
+    if (each.parameter && compat::has_hooks(flat_->tensors(replica.local_id())[*each.parameter])) {
+      fail<Unimplemented>("[pipeline] ", flat_->parameters()[*each.parameter].name,
+                          " has hooks (register_hook) and is ",
+                          "used by stages of several processes: they would see the gradient of this process's, wanted ",
+                          "hooks of parameters of one process");
+    }
     const torch::Tensor sum = each.parameter ? sums[*each.parameter] : torch::Tensor();
     added.push_back(sum.defined() ? (sum.is_sparse() ? sum.to_dense() : sum).contiguous()
                                   : at::zeros(each.sizes, torch::dtype(each.dtype).device(replica.device())));

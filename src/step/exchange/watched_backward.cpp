@@ -3,12 +3,14 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "strategy/own_hook.h"
+
 namespace cohort {
 
 namespace {
 
 // Called when the gradient of one parameter is complete.
-class Hook final : public torch::autograd::FunctionPostHook {
+class Hook final : public OwnHook {
  public:
   explicit Hook(std::function<void()> fn) : fn_(std::move(fn)) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,

@@ -6,7 +6,8 @@
 //
 // From the second microbatch on a parameter's gradient is added to the sum by the operation that makes it, or by a hook
 // of it while the gradient is in the core's cache, and the next one gets its memory. Autograd would keep all of them
-// until the end of the chunk.
+// until the end of the chunk. A parameter with hooks of its own has them called with each microbatch's gradient, which
+// is added then.
 #include "strategy/pipeline/chunk_backward.h"
 
 #include <ATen/Functions.h>
@@ -23,6 +24,7 @@
 #include "base/libtorch_compat.h"
 #include "device/identity.h"
 #include "strategy/adds_gradient.h"
+#include "strategy/own_hook.h"
 
 namespace cohort {
 
@@ -49,7 +51,8 @@ bool is_own(const torch::Tensor& tensor) {
 }  // namespace
 
 GradientSums::GradientSums(const std::vector<torch::Tensor>& parameters, int chunks)
-    : sums_(static_cast<std::size_t>(chunks), std::vector<torch::Tensor>(parameters.size())) {
+    : sums_(static_cast<std::size_t>(chunks), std::vector<torch::Tensor>(parameters.size())),
+      hooked_in_(parameters.size()) {
   for (std::size_t p = 0; p < parameters.size(); ++p) numbers_[tensor_id(parameters[p])] = p;
 }
 
@@ -68,6 +71,15 @@ void GradientSums::add(int chunk, std::size_t parameter, torch::Tensor gradient)
   } else {
     sum.add_(gradient);
   }
+}
+
+void GradientSums::require_one_chunk(int chunk, std::size_t parameter, const torch::Tensor& tensor) {
+  int other = 0;
+  if (hooked_in_[parameter].compare_exchange_strong(other, chunk + 1) || other == chunk + 1) return;
+  fail<Unimplemented>("[pipeline] a parameter of shape ", tensor.sizes(), " has hooks (register_hook) and is used in ",
+                      "chunks ", std::min(other - 1, chunk), " and ", std::max(other - 1, chunk),
+                      " of the model: they ",
+                      "would see the gradient of either chunk, wanted hooks of parameters of one chunk");
 }
 
 std::vector<torch::Tensor> GradientSums::take() {
@@ -153,6 +165,7 @@ void ChunkBackward::visit(Node& node) {
       accumulators_[&node] = parameter;
       parameters_.push_back(parameter);
       edges_[parameter] = compat::edge_to(node, 0);
+      visit_hooks(node, parameter, end->variable);
       return;
     }
     fail<InvalidArgument>("[pipeline] chunk ", graph_.chunk, " of the model depends on a tensor of shape ",
@@ -165,11 +178,28 @@ void ChunkBackward::visit(Node& node) {
                         "to next_stage()");
 }
 
+// The gradient comes to the node, but the node does not do anything with it: a pass that adds to grad() would.
+void ChunkBackward::visit_hooks(Node& accumulator, std::size_t parameter, const torch::Tensor& tensor) {
+  const auto& behind = accumulator.post_hooks();
+  const bool of_others = std::any_of(behind.begin(), behind.end(), [](const auto& hook) {
+    return dynamic_cast<const OwnHook*>(hook.get()) == nullptr;
+  });
+  if (of_others || !accumulator.pre_hooks().empty() || compat::has_hooks_of_sum(tensor)) {
+    fail<Unimplemented>("[pipeline] a parameter of shape ", tensor.sizes(), " has hooks at its gradient accumulator, ",
+                        "which a pipeline does not call, because it adds up gradients elsewhere; take ",
+                        "Tensor::register_hook()");
+  }
+  if (!compat::has_hooks(tensor)) return;
+  sums_.require_one_chunk(graph_.chunk, parameter, tensor);
+  hooked_.emplace(parameter, tensor);
+}
+
 void ChunkBackward::add_at_once(Node& node) const {
   AddsAtOnce::Results results;
   for (std::size_t i = 0; i < node.next_edges().size(); ++i) {
     const auto found = accumulators_.find(node.next_edges()[i].function.get());
-    if (found != accumulators_.end()) results.emplace_back(i, found->second);
+    if (found == accumulators_.end() || hooked_.contains(found->second)) continue;
+    results.emplace_back(i, found->second);
   }
   if (results.empty()) return;
   if (auto* adds = dynamic_cast<AddsGradient*>(&node)) {
@@ -208,7 +238,12 @@ void ChunkBackward::add(const std::vector<std::size_t>& parameters, std::vector<
                         std::size_t first) {
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < parameters.size(); ++i) {
-    sums_.add(graph_.chunk, parameters[i], std::move(gradients[first + i]));
+    torch::Tensor gradient = std::move(gradients[first + i]);
+    const auto hooked = hooked_.find(parameters[i]);
+    if (hooked != hooked_.end() && gradient.defined()) {
+      gradient = compat::through_hooks(hooked->second, std::move(gradient));
+    }
+    sums_.add(graph_.chunk, parameters[i], std::move(gradient));
   }
 }
 

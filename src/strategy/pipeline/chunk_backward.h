@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/types.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
@@ -34,17 +35,22 @@ class GradientSums {
     return sums_[static_cast<std::size_t>(chunk)][parameter];
   }
   void add(int chunk, std::size_t parameter, torch::Tensor gradient);
+  // Unimplemented: a parameter that has hooks is used by another chunk, too. Of each microbatch they would see the
+  // gradient of either chunk, wanted the whole one.
+  void require_one_chunk(int chunk, std::size_t parameter, const torch::Tensor& tensor);
   // Returns the sums over the chunks too, undefined for zero.
   std::vector<torch::Tensor> take();
 
  private:
   std::unordered_map<const void*, std::size_t> numbers_;
   std::vector<std::vector<torch::Tensor>> sums_;  // [chunk][parameter]
+  std::vector<std::atomic<int>> hooked_in_;       // [parameter]: the chunk that uses one with hooks, from 1 on; 0: none
 };
 
 class ChunkBackward {
  public:
-  // InvalidArgument: the chunk depends on what is neither its input nor a parameter.
+  // InvalidArgument: the chunk depends on what is neither its input nor a parameter. Unimplemented: a parameter has
+  // hooks that cannot see what they would see on one device.
   ChunkBackward(ChunkGraph graph, GradientSums& sums);
 
   // Each takes the gradients of the outputs, undefined for zero, and returns those of the inputs. whole() adds those of
@@ -70,6 +76,7 @@ class ChunkBackward {
 
   void walk();
   void visit(Node& node);
+  void visit_hooks(Node& accumulator, std::size_t parameter, const torch::Tensor& tensor);
   void add_at_once(Node& node) const;
   std::vector<torch::Tensor> run_and_add(const torch::autograd::edge_list& begin,
                                          const std::vector<torch::Tensor>& given,
@@ -91,6 +98,7 @@ class ChunkBackward {
   std::unordered_map<Node*, std::size_t> accumulators_;  // those of parameters
   std::vector<std::size_t> parameters_;                  // the parameters of the chunk
   std::unordered_map<std::size_t, torch::autograd::Edge> edges_;
+  std::unordered_map<std::size_t, torch::Tensor> hooked_;  // those that have hooks
   std::vector<Branch> branches_;
 };
 
