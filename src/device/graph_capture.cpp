@@ -50,8 +50,7 @@ bool CapturedWork::is_current() const {
     return is_gone(stage.host) || std::any_of(stage.before.begin(), stage.before.end(), is_gone) ||
            std::any_of(stage.behind.begin(), stage.behind.end(), is_gone);
   };
-  return std::none_of(stages_.begin(), stages_.end(), has_gone) &&
-         std::none_of(needed_.begin(), needed_.end(), [](const WeakStorage& storage) { return storage.expired(); });
+  return std::none_of(stages_.begin(), stages_.end(), has_gone) && found_.are_as_they_were();
 }
 
 GraphCapture::GraphCapture(torch::Device device, const std::vector<at::Generator>& generators, std::string what)
@@ -101,6 +100,11 @@ void GraphCapture::end(HostStage host) {
                         copied,
                         ", which a graph would do with the memory of now; make the tensor on the device, or give it as "
                         "an argument");
+  }
+  if (const std::string changed = operations_->changed(); !changed.empty()) {
+    fail<NotCapturable>("[function] ", what_, " cannot be captured as a graph of ", device_.str(), ": it changes ",
+                        changed, ", whose value an operation of the device takes, which a graph would do with the one ",
+                        "of now; keep the tensor on the device");
   }
   CapturedWork::Stage stage{.before = std::exchange(before_, {}),
                             .segment = has_work ? std::optional(segment) : std::nullopt,
@@ -160,7 +164,7 @@ torch::Tensor GraphCapture::number(const std::function<double()>& value, torch::
 
 CapturedWork GraphCapture::finish() {
   end({});
-  work_.needed_ = operations_->take_needed();
+  work_.found_ = operations_->take_found();
   return std::move(work_);
 }
 

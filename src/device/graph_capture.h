@@ -10,7 +10,6 @@
 #pragma once
 
 #include <ATen/core/Generator.h>
-#include <c10/core/StorageImpl.h>
 #include <c10/util/Exception.h>
 #include <torch/types.h>
 
@@ -24,6 +23,7 @@
 
 #include "cohort/error.h"
 #include "device/device_graph.h"
+#include "device/found_tensors.h"
 
 namespace cohort {
 
@@ -47,14 +47,13 @@ class CapturedWork {
   // captured have new values then.
   void run();
 
-  // Returns whether all that the work needs is still there: the tensors from before that it reads or writes, the
-  // gradients that it left in tensors, the owners of its parts. Otherwise it must not be run.
+  // Returns whether all that the work needs is still there, as it was: the tensors from before that it reads or writes,
+  // the gradients that it left in tensors, numbers of the host that it has as constants, the owners of its parts.
+  // Otherwise it must not be run.
   bool is_current() const;
 
  private:
   friend class GraphCapture;
-  using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
-
   // In this order: what is done before the segment, the segment, what is done when the device has got it, and the part
   // of the host that ends it.
   struct Stage {
@@ -67,7 +66,7 @@ class CapturedWork {
 
   std::unique_ptr<DeviceGraph> graph_;
   std::vector<Stage> stages_;
-  std::vector<WeakStorage> needed_;
+  FoundTensors found_;
   torch::Tensor marker_;  // what a segment without other work writes to
 };
 

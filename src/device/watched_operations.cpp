@@ -33,33 +33,74 @@ void each_tensor(const c10::IValue& value, const Visit& visit) {
 }  // namespace
 
 struct OperationObserver {
+  struct Context final : at::ObserverContext {
+    explicit Context(WatchedOperations::Begun now) : begun(std::move(now)) {}
+    WatchedOperations::Begun begun;
+  };
   static WatchedOperations* of_thread() {
     return dynamic_cast<WatchedOperations*>(c10::ThreadLocalDebugInfo::get(kWatched));
   }
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& operation) {
-    if (WatchedOperations* const watched = of_thread()) watched->note_begin(operation);
-    return nullptr;
+    WatchedOperations* const watched = of_thread();
+    return watched == nullptr ? nullptr : std::make_unique<Context>(watched->note_begin(operation));
   }
-  static void end(const at::RecordFunction& operation, at::ObserverContext* /*context*/) {
-    if (WatchedOperations* const watched = of_thread()) watched->note_end(operation);
+  static void end(const at::RecordFunction& operation, at::ObserverContext* context) {
+    WatchedOperations* const watched = of_thread();
+    if (watched != nullptr && context != nullptr) {
+      watched->note_end(operation, static_cast<const Context*>(context)->begun);
+    }
   }
 };
 
-void WatchedOperations::note_begin(const at::RecordFunction& operation) {
+// The operations that another one consists of are given nothing else than that one, and what it makes.
+WatchedOperations::Begun WatchedOperations::note_begin(const at::RecordFunction& operation) {
   const std::lock_guard lock(mutex_);
+  int& within = within_[std::this_thread::get_id()];
+  Begun begun;
+  std::vector<torch::Tensor> of_host;
   for (const c10::IValue& input : operation.inputs()) {
-    each_tensor(input, [&](const torch::Tensor& tensor) { note_given(tensor); });
+    each_tensor(input, [&](const torch::Tensor& tensor) {
+      note_given(tensor);
+      begun.is_of_device = begun.is_of_device || is_here(tensor);
+      const bool is_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
+      if (tensor.is_cpu() && !is_here(tensor) && tensor.has_storage() && !is_number) of_host.push_back(tensor);
+    });
   }
   if (std::string_view(operation.name()) == "aten::copy_") note_copy(operation.inputs());
+  begun.is_part = within++ > 0;
+  if (begun.is_part) return begun;
+  for (const torch::Tensor& tensor : of_host) {
+    if (!begun.is_of_device || tensor.dim() == 0) begun.sources.merge(sources_of(tensor));
+  }
+  if (begun.is_of_device) {
+    for (const std::size_t source : std::exchange(begun.sources, {})) host_[source].is_taken = true;
+  }
+  return begun;
 }
 
-void WatchedOperations::note_end(const at::RecordFunction& operation) {
+WatchedOperations::Numbers WatchedOperations::sources_of(const torch::Tensor& of_host) {
+  const auto made = made_of_host_.find(of_host.storage().unsafeGetStorageImpl());
+  if (made != made_of_host_.end()) return made->second.sources;
+  const auto known =
+      std::find_if(host_.begin(), host_.end(), [&](const OfHost& each) { return each.tensor.is_same(of_host); });
+  const auto place = static_cast<std::size_t>(known - host_.begin());
+  if (known == host_.end()) {
+    host_.push_back({.tensor = of_host, .version = of_host.is_inference() ? 0 : of_host._version()});
+  }
+  return {place};
+}
+
+void WatchedOperations::note_end(const at::RecordFunction& operation, const Begun& begun) {
   const std::lock_guard lock(mutex_);
+  --within_[std::this_thread::get_id()];
   // The last one to hear of an error is the operation that was called.
   if (std::uncaught_exceptions() > 0) failed_ = operation.name();
   for (const c10::IValue& output : operation.outputs()) {
     each_tensor(output, [&](const torch::Tensor& tensor) {
-      if (!is_here(tensor)) return;
+      if (!is_here(tensor)) {
+        if (!begun.is_part) note_made_on_host(tensor, begun.sources);
+        return;
+      }
       ++count_;
       const auto* storage = tensor.storage().unsafeGetStorageImpl();
       if (!outside_.contains(storage)) made_.try_emplace(storage, tensor.storage().getWeakStorageImpl());
@@ -87,28 +128,61 @@ std::string WatchedOperations::copied() const {
   return copied_;
 }
 
-std::vector<WatchedOperations::WeakStorage> WatchedOperations::take_needed() {
+std::string WatchedOperations::changed() const {
   const std::lock_guard lock(mutex_);
-  std::vector<WeakStorage> needed;
-  for (const auto& [storage, held] : outside_) needed.push_back(held.getWeakStorageImpl());
-  for (const torch::Tensor& leaf : leaves_) {
+  for (const OfHost& each : host_) {
+    if (!each.is_taken || each.tensor.is_inference() || each.tensor._version() == each.version) continue;
+    return c10::str("a tensor of the host of shape ", each.tensor.sizes());
+  }
+  return {};
+}
+
+// What nobody else has any more cannot change.
+FoundTensors WatchedOperations::take_found() {
+  const std::lock_guard lock(mutex_);
+  FoundTensors found;
+  for (const auto& [storage, held] : outside_) found.need(held);
+  for (const torch::Tensor& leaf : std::exchange(leaves_, {})) {
     const torch::Tensor& gradient = leaf.grad();
     if (!gradient.defined() || !gradient.has_storage()) continue;
-    if (made_.contains(gradient.storage().unsafeGetStorageImpl())) {
-      needed.push_back(gradient.storage().getWeakStorageImpl());
-    }
+    if (made_.contains(gradient.storage().unsafeGetStorageImpl())) found.need(gradient.storage());
+  }
+  for (const auto& [tensor, handle] : handles_) {
+    if (auto alive = handle.lock()) found.keep(torch::Tensor(std::move(alive)));
+  }
+  made_of_host_.clear();
+  for (const OfHost& each : host_) {
+    const bool has_others = each.tensor.use_count() > 1 || each.tensor.storage().use_count() > 1;
+    if (!each.is_taken || !has_others) continue;
+    found.need_values(each.tensor);
+    if (each.tensor.use_count() > 1) found.keep(each.tensor);
   }
   outside_.clear();
-  leaves_.clear();
   made_.clear();
-  return needed;
+  handles_.clear();
+  host_.clear();
+  return found;
+}
+
+void WatchedOperations::note_made_on_host(const torch::Tensor& tensor, const Numbers& sources) {
+  if (!tensor.is_cpu() || !tensor.has_storage()) return;
+  const c10::Storage& storage = tensor.storage();
+  const bool is_from_before = std::any_of(
+      host_.begin(), host_.end(), [&](const OfHost& each) { return each.tensor.storage().is_alias_of(storage); });
+  if (is_from_before) return;
+  const auto [made, is_new] =
+      made_of_host_.try_emplace(storage.unsafeGetStorageImpl(), MadeOfHost{storage.getWeakStorageImpl(), {}});
+  made->second.sources.insert(sources.begin(), sources.end());
 }
 
 void WatchedOperations::note_given(const torch::Tensor& tensor) {
   if (!is_here(tensor)) return;
   ++count_;  // an operation on lists in place returns nothing
   const auto* storage = tensor.storage().unsafeGetStorageImpl();
-  if (!made_.contains(storage)) outside_.try_emplace(storage, tensor.storage());
+  if (!made_.contains(storage)) {
+    outside_.try_emplace(storage, tensor.storage());
+    handles_.try_emplace(tensor.unsafeGetTensorImpl(), tensor.getIntrusivePtr());
+  }
   if (!tensor.requires_grad() || !tensor.is_leaf()) return;
   const auto same = [&](const torch::Tensor& leaf) { return leaf.is_same(tensor); };
   if (std::none_of(leaves_.begin(), leaves_.end(), same)) leaves_.push_back(tensor);

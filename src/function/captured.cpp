@@ -114,8 +114,9 @@ bool CapturedFunction::warms_up(CapturedSignature& own, const FunctionArguments&
   if (own.captures++ == kMostCaptures) {
     log().warn(
         "[function] {}({}) runs as it is from now on: it was captured {} times, and each time tensors that it had read "
-        "or gradients that it had left were gone at the next call; write into tensors in place, and reset gradients at "
-        "its end (docs/functions.md)",
+        "or gradients that it had left were gone at the next call, or had another shape or place, or numbers of the "
+        "host had other values; write into tensors of the device in place, and reset gradients at its end "
+        "(docs/functions.md)",
         options_.name, to_string(arguments.signature), kMostCaptures);
   }
   return true;

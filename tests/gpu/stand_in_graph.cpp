@@ -62,7 +62,7 @@ class CardCapture::Place {
   torch::Tensor form_;  // a tensor without memory
 };
 
-// An argument of a call, to be given again.
+// An argument of a call, to be given again; a number of the host as the one that it was.
 class CardCapture::Argument {
  public:
   using Give = std::function<c10::IValue()>;
@@ -155,6 +155,10 @@ CardCapture::Place CardCapture::place_of(const torch::Tensor& tensor) {
 CardCapture::Argument CardCapture::argument_of(const c10::IValue& value) {
   if (value.isTensor() && on_card(value.toTensor())) {
     return Argument([place = place_of(value.toTensor())] { return c10::IValue(place.tensor()); });
+  }
+  if (value.isTensor() && value.toTensor().defined() && value.toTensor().dim() == 0 &&
+      !value.toTensor().unsafeGetTensorImpl()->is_wrapped_number()) {
+    return Argument([number = value.toTensor().detach().clone()] { return c10::IValue(number); });
   }
   if (value.isTensorList()) {
     std::vector<Argument> all;
