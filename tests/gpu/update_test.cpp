@@ -2,9 +2,13 @@
 // parameters are cut, and parameters of half precision.
 #include <torch/torch.h>
 
+#include <cmath>
 #include <map>
+#include <memory>
+#include <string>
 
 #include "cohort/cohort.h"
+#include "cohort/mesh_strategy.h"
 #include "tests/equivalence/mesh_runs.h"
 #include "tests/equivalence/runs.h"
 #include "tests/gpu/cards.h"
@@ -166,6 +170,41 @@ TEST(CardUpdates, MastersAreTheParametersOfFloat32) {
       }
     }
   }
+}
+
+// A module of which each card has some classes.
+class Classes final : public torch::nn::Module, public DividedModule {
+ public:
+  Classes() { weight_ = register_parameter("weight", torch::ones({4, 3})); }
+  void divide(const std::map<std::string, ParameterAxes>& axes, const Topology& /*topology*/) override {
+    axis_ = axes.at("weight")[0];
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    return parts_along(torch::linear(enter_axis(x, axis_), weight_), axis_, -1);
+  }
+
+ private:
+  torch::Tensor weight_;
+  std::string axis_;
+};
+
+// As one device does; a card that has refused something does nothing more.
+TEST(CardClasses, ATargetThatIsNoClassIsRefused) {
+  COHORT_NEEDS_CARDS(2);
+  if (!stands_in()) GTEST_SKIP() << "a real card could not be used any more";
+  const MeshStrategy strategy(DeviceMesh({1, 2}, {"batch", "model"}, on_cards(2)),
+                              {.layout = {{"weight", {"model", ""}}}});
+  const auto net = strategy.mirror([] { return std::make_shared<Classes>(); });
+  const auto loss_of = [&](int64_t target) {
+    return strategy.run([&](Replica& replica) {
+      const auto on_card = torch::TensorOptions(replica.device());
+      const torch::Tensor logits = net[replica]->forward(torch::ones({1, 3}, on_card));
+      return torch::nll_loss(logits.log_softmax(-1), torch::full({1}, target, on_card.dtype(torch::kLong)));
+    });
+  };
+  EXPECT_NEAR(loss_of(3)[0].item<float>(), std::log(4.0), 1e-6);
+  EXPECT_EQ(loss_of(-100)[0].cpu().isnan().item<bool>(), true) << "it does not count";
+  for (const int64_t target : {4, -1}) EXPECT_THROW(loss_of(target), c10::Error) << target;
 }
 
 }  // namespace
