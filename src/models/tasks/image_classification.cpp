@@ -79,6 +79,7 @@ void ImageClassificationTask::check_sequence(const std::string& axis) const {
 
 std::vector<std::string> ImageClassificationTask::pipeline_cut(int chunks) const {
   if (has_digit_layers(model)) return {};
+  require_kept_blocks(model.remat);
   if (model.backbone.type == "vit") return layouts::pipeline_cut(vit_options(model), chunks);
   constexpr int64_t kSide = 64;
   return layouts::pipeline_cut(*build_backbone(model, head()), at::zeros({1, model.channels(), kSide, kSide}), chunks);

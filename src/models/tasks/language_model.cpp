@@ -129,6 +129,7 @@ LayoutMap LanguageModelTask::mesh_layout(const std::string& axis, const MeshCuts
 }
 
 std::vector<std::string> LanguageModelTask::pipeline_cut(int chunks) const {
+  require_kept_blocks(model.remat);
   return layouts::pipeline_cut(model.options(), chunks);
 }
 

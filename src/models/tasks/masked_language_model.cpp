@@ -160,6 +160,7 @@ void MaskedLanguageModelTask::check_sequence(const std::string& axis) const {
 }
 
 std::vector<std::string> MaskedLanguageModelTask::pipeline_cut(int chunks) const {
+  require_kept_blocks(model.remat);
   return layouts::pipeline_cut(model.options(train_data.use_next_sentence_label), chunks);
 }
 

@@ -21,4 +21,12 @@ inline void require_whole_mlps(const std::string& axis, const MeshCuts& cuts) {
                       what_fits);
 }
 
+// Unimplemented: blocks are to be computed again in a pipeline.
+inline void require_kept_blocks(bool remat) {
+  if (!remat) return;
+  fail<Unimplemented>(
+      "[task] task.model.remat is true, but an axis of stages in --mesh makes a pipeline, which computes ",
+      "no block again; leave it out, and bound the microbatches that a stage keeps by ", "--pipeline_schedule");
+}
+
 }  // namespace cohort
