@@ -178,6 +178,23 @@ TEST(Averages, CountTheCallsOfAnUpdate) {
   }
 }
 
+// As momentum * average + (1 - momentum) * parameter comes to.
+TEST(Averages, OfAnInfiniteParameterAreInfinite) {
+  const Optimizer optimizer = SGD({.learning_rate = 1.0, .ema = {.use_ema = true, .ema_momentum = 0.5}});
+  for (const Path path : {Path::kSegments, Path::kTensors}) {
+    torch::Tensor parameter = torch::full({3}, 8.0, torch::kDouble);
+    std::vector<torch::Tensor> slots = make_slots(optimizer.rule(), parameter);
+    for (int64_t step = 1; step <= 4; ++step) {
+      if (step == 2) parameter[1] = -std::numeric_limits<double>::infinity();
+      const StepContext context{.learning_rate = 1.0, .step = step};
+      const torch::Tensor gradient = torch::zeros({3}, torch::kDouble);
+      path == Path::kTensors ? optimizer.rule().update(parameter, gradient, slots, {}, context)
+                             : update_by_segments(optimizer.rule(), parameter, gradient, slots, {}, context, {});
+    }
+    EXPECT_TRUE(slots.back().equal(parameter)) << slots.back();
+  }
+}
+
 // Scaled by half and clipped at 0.1, on both paths: the same as a gradient that came so.
 TEST(Gradient, IsScaledThenClipped) {
   for (const Case& test : all_cases()) {

@@ -32,6 +32,7 @@ COHORT_ON_DEVICE inline Args now(const CommonArgs& in, const Args& given) {
 }
 
 // The gradient as it is read, in the type of the arithmetic. A NaN passes the clip, because both comparisons are false.
+// Without decay nothing is added, also beside a parameter that is not finite.
 template <typename T, bool kDecay>
 struct Reader {
   COHORT_ON_DEVICE explicit Reader(const CommonArgs& in)
@@ -44,7 +45,10 @@ struct Reader {
     T x = g * scale;
     x = x < low ? low : x;
     x = x > high ? high : x;
-    if constexpr (kDecay) x += decay * p;
+    if constexpr (kDecay) {
+      const T decayed = x + decay * p;
+      x = decay == T(0) ? x : decayed;
+    }
     return x;
   }
 
@@ -64,9 +68,13 @@ struct Surrounding {
         keep(static_cast<T>(in.keep)),
         fresh(static_cast<T>(1.0 - in.keep)) {}
 
-  // Returns the parameter that the rule gets.
+  // Returns the parameter that the rule gets. An average that does not move stays as it is also beside a parameter that
+  // is not finite.
   COHORT_ON_DEVICE T before(T p, T& average) const {
-    if constexpr (kAverages) average = keep_before * average + fresh_before * p;
+    if constexpr (kAverages) {
+      const T moved = keep_before * average + fresh_before * p;
+      average = fresh_before == T(0) ? average : moved;
+    }
     return p * shrink;
   }
   // Moves the average by the parameter that the rule has made.
