@@ -59,6 +59,23 @@ TensorUpdate::TensorUpdate(const FlatParameters& flat, const Optimizer& rule, st
     layers = std::make_unique<LayerTables>(rule.rule(), std::move(places), values_[g].device());
   }
   treatments_ = treatments_of(flat, rule.rule());
+  find_layers();
+}
+
+void TensorUpdate::set_parts(CutOf cut_of) {
+  cut_of_ = std::move(cut_of);
+  find_layers();
+}
+
+// The means of a parameter that is cut are not made by kernels.
+void TensorUpdate::find_layers() {
+  is_layer_.clear();
+  for (std::size_t p = 0; p < flat_.parameters().size(); ++p) {
+    const FlatParameter& place = flat_.parameters()[p];
+    const LayerTables* const layers = layers_[place.group].get();
+    const bool is_taken = layers != nullptr && place.size > 0 && layers->takes(place.offset);
+    is_layer_.push_back(is_taken && (!rule_.rule().takes_whole() || !cut_of_ || cut_of_(p).add_up == nullptr));
+  }
 }
 
 void TensorUpdate::copy_slots(const TensorUpdate& other) {
@@ -126,7 +143,7 @@ void TensorUpdate::update_runs(std::span<const std::size_t> parameters, const to
   const auto joins = [&](std::size_t before, std::size_t next) {
     const FlatParameter& a = flat_.parameters()[before];
     const FlatParameter& b = flat_.parameters()[next];
-    const bool alike = one_by_one ? is_layer(before) && is_layer(next) : a.treatment == b.treatment;
+    const bool alike = one_by_one ? is_layer_[before] && is_layer_[next] : a.treatment == b.treatment;
     return !alone && alike && a.offset + aligned_slice(a.size) == b.offset;
   };
   for (std::size_t first = 0; first < parameters.size();) {
@@ -140,7 +157,7 @@ void TensorUpdate::update_runs(std::span<const std::size_t> parameters, const to
 
 void TensorUpdate::update_members(std::size_t group, std::size_t first, std::size_t last, const torch::Tensor& sums,
                                   StepContext context, DeviceScaling scaling, const torch::Tensor& squares) {
-  const LayerTables* const layers = is_layer(first) ? layers_[group].get() : nullptr;
+  const LayerTables* const layers = is_layer_[first] ? layers_[group].get() : nullptr;
   if (cut_of_ && rule_.rule().one_by_one() && layers == nullptr) {
     const Cut cut = cut_of_(first);
     context.add_up = cut.add_up;
@@ -170,14 +187,6 @@ void TensorUpdate::update_members(std::size_t group, std::size_t first, std::siz
   }
   if (scaling.numbers.defined() && !rule_.rule().needs_norms()) scaling.numbers = numbers_of(scaling.numbers, first);
   update_run(rule_.rule(), run, scaling, context);
-}
-
-// Returns whether kernels update the parameter by its norms. The means of one that is cut are not made by them.
-bool TensorUpdate::is_layer(std::size_t parameter) const {
-  const FlatParameter& place = flat_.parameters()[parameter];
-  const LayerTables* const layers = layers_[place.group].get();
-  if (layers == nullptr || place.size == 0 || !layers->takes(place.offset)) return false;
-  return !rule_.rule().takes_whole() || !cut_of_ || cut_of_(parameter).add_up == nullptr;
 }
 
 // Adds up the norms of parameters of which others have parts, in one message for those that are cut along an axis.

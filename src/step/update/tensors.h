@@ -49,7 +49,7 @@ class TensorUpdate {
   using CutOf = std::function<Cut(std::size_t parameter)>;
 
   // Says so of all parameters; without it all are whole.
-  void set_parts(CutOf cut_of) { cut_of_ = std::move(cut_of); }
+  void set_parts(CutOf cut_of);
 
   // `sums` are the summed gradients, flat, one a group; the rule may overwrite them. Returns whether there was an
   // update: with a loss scale there is none by sums that are not finite. `norms`, where it is needed, is called instead
@@ -76,7 +76,7 @@ class TensorUpdate {
                    const DeviceScaling& scaling, const torch::Tensor& squares);
   void update_members(std::size_t group, std::size_t first, std::size_t last, const torch::Tensor& sums,
                       StepContext context, DeviceScaling scaling, const torch::Tensor& squares);
-  bool is_layer(std::size_t parameter) const;
+  void find_layers();
   void join_norms(std::size_t group, LayerTables::Range range) const;
   // Returns those of a parameter's treatment, of all numbers.
   torch::Tensor numbers_of(const torch::Tensor& numbers, std::size_t parameter) const;
@@ -86,6 +86,7 @@ class TensorUpdate {
   std::vector<torch::Tensor> values_;
   std::vector<std::vector<torch::Tensor>> slots_;
   std::vector<std::unique_ptr<LayerTables>> layers_;  // [group]; null where kernels make no norms of parameters
+  std::vector<bool> is_layer_;                        // [parameter]: kernels update it by its norms
   std::vector<Treatment> treatments_;                 // those of numbers()
   CutOf cut_of_;
 };
