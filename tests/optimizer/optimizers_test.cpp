@@ -181,13 +181,13 @@ TEST(Averages, CountTheCallsOfAnUpdate) {
 // As momentum * average + (1 - momentum) * parameter comes to.
 TEST(Averages, OfAnInfiniteParameterAreInfinite) {
   const Optimizer optimizer = SGD({.learning_rate = 1.0, .ema = {.use_ema = true, .ema_momentum = 0.5}});
+  const torch::Tensor gradient = torch::zeros({3}, torch::kDouble);
   for (const Path path : {Path::kSegments, Path::kTensors}) {
     torch::Tensor parameter = torch::full({3}, 8.0, torch::kDouble);
     std::vector<torch::Tensor> slots = make_slots(optimizer.rule(), parameter);
-    for (int64_t step = 1; step <= 4; ++step) {
+    for (const int64_t step : {1, 2, 3, 4}) {
       if (step == 2) parameter[1] = -std::numeric_limits<double>::infinity();
       const StepContext context{.learning_rate = 1.0, .step = step};
-      const torch::Tensor gradient = torch::zeros({3}, torch::kDouble);
       path == Path::kTensors ? optimizer.rule().update(parameter, gradient, slots, {}, context)
                              : update_by_segments(optimizer.rule(), parameter, gradient, slots, {}, context, {});
     }
@@ -276,10 +276,8 @@ TEST(HalfPrecision, IsTheRoundingOfAMaster) {
   for (const auto dtype : {torch::kHalf, torch::kBFloat16}) {
     for (const Case& test : all_cases()) {
       const UpdateRule& rule = test.optimizer.rule();
-      const torch::Tensor half = numbers(5, {40}, dtype);
-      const torch::Tensor single = half.to(torch::kFloat);
-      std::vector<torch::Tensor> half_slots = make_slots(rule, single);
-      std::vector<torch::Tensor> single_slots = make_slots(rule, single);
+      const torch::Tensor half = numbers(5, {40}, dtype), single = half.to(torch::kFloat);
+      std::vector<torch::Tensor> half_slots = make_slots(rule, single), single_slots = make_slots(rule, single);
       half_slots.push_back(torch::zeros({40}));
       for (int64_t step = 1; step <= 8; ++step) {
         const torch::Tensor gradient = numbers(100 * step, {40}, dtype);
