@@ -2,13 +2,17 @@
 // member more without it, and does not show the arguments.
 #include "products.h"
 
+#include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/record_function.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <array>
 #include <memory>
 #include <string_view>
+
+#include "base/matrix_product.h"
 
 namespace cohort::bench {
 
@@ -31,12 +35,19 @@ std::unique_ptr<at::ObserverContext> note(const at::RecordFunction& function) {
   return nullptr;
 }
 
+void again(const ProductCall& call) {
+  std::vector<c10::IValue> stack = call.arguments;
+  call.operation.callBoxed(stack);
+}
+
 }  // namespace
 
 std::vector<ProductCall> products_of(const std::function<void()>& work) {
   std::vector<ProductCall> calls;
   const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(&note).needsInputs(true));
   noted = &calls;
+  // A key that nothing has here: where one is excluded, layers leave all to LibTorch (src/strategy/plain_operation.h).
+  const c10::impl::ExcludeDispatchKeyGuard all_by_libtorch(c10::DispatchKey::TESTING_ONLY_GenericMode);
   work();
   noted = nullptr;
   at::removeCallback(handle);
@@ -45,9 +56,21 @@ std::vector<ProductCall> products_of(const std::function<void()>& work) {
 
 void make_again(const std::vector<ProductCall>& calls) {
   const at::NoGradGuard values_only;
+  for (const ProductCall& call : calls) again(call);
+}
+
+void make_again_as_layers(const std::vector<ProductCall>& calls) {
+  const at::NoGradGuard values_only;
   for (const ProductCall& call : calls) {
-    std::vector<c10::IValue> stack = call.arguments;
-    call.operation.callBoxed(stack);
+    const std::string& name = call.operation.operator_name().name;
+    if (name != "aten::mm" && name != "aten::addmm") {
+      again(call);
+      continue;
+    }
+    const std::size_t first = name == "aten::mm" ? 0 : 1;
+    const at::Tensor a = call.arguments[first].toTensor();
+    const at::Tensor b = call.arguments[first + 1].toTensor();
+    store_product(at::empty({a.size(0), b.size(1)}, a.options()), a, b);
   }
 }
 

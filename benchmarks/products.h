@@ -15,10 +15,12 @@ struct ProductCall {
   std::vector<c10::IValue> arguments;
 };
 
-// Does the work, and returns the products that it asks for on this thread.
+// Does the work, without operations of Cohort's own, and returns the products that it asks for on this thread.
 std::vector<ProductCall> products_of(const std::function<void()>& work);
 
 // Makes the calls again, without recording what autograd would need.
 void make_again(const std::vector<ProductCall>& calls);
+// The same, but products of matrices as Cohort's layers make them.
+void make_again_as_layers(const std::vector<ProductCall>& calls);
 
 }  // namespace cohort::bench

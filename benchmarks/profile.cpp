@@ -51,13 +51,18 @@ void run_profile(const std::string& model, int replicas, double seconds) {
   });
   const double bare = median_time(
       seconds, [&] { strategy.run([&](Replica& replica) { (*passes[static_cast<std::size_t>(replica.id())])(); }); });
-  const double alone = median_time(seconds, [&] {
-    strategy.run([&](Replica& replica) { make_again(products[static_cast<std::size_t>(replica.id())]); });
-  });
+  const auto alone = [&](void (*make)(const std::vector<ProductCall>&)) {
+    return median_time(seconds, [&] {
+      strategy.run([&](Replica& replica) { make(products[static_cast<std::size_t>(replica.id())]); });
+    });
+  };
+  const double by_libtorch = alone(&make_again);
+  const double as_layers = alone(&make_again_as_layers);
   Step step(strategy, model);
   const double whole = median_time(seconds, [&] { step(); });
   std::cout << "{\"profile\": \"" << model << "\", \"replicas\": " << replicas << ", \"step_us\": " << whole * 1e6
-            << ", \"passes_us\": " << bare * 1e6 << ", \"products_us\": " << alone * 1e6 << "}\n";
+            << ", \"passes_us\": " << bare * 1e6 << ", \"products_us\": " << by_libtorch * 1e6
+            << ", \"own_products_us\": " << as_layers * 1e6 << "}\n";
   Sampler sampler(threads);
   for (const double end = now() + seconds; now() < end;) step();
   sampler.finish(std::cout);

@@ -200,31 +200,6 @@ TYPED_TEST(KernelsTest, BiasesAndTheirGradients) {
   EXPECT_TRUE(std::isnan(nan)) << "as LibTorch's ReLU";
 }
 
-TYPED_TEST(KernelsTest, BiasesOfTransposedProducts) {
-  using T = TypeParam;
-  for (const Isa isa : kIsas) {
-    if (isa > best_isa()) continue;
-    for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1}, {3, 17}, {4, 4}, {13, 9}, {64, 70}}) {
-      for (const bool relu : {false, true}) {
-        const int64_t stride = columns + 3;
-        const std::vector<T> product = numbers<T>(rows * columns, 1), bias = numbers<T>(columns, 2);
-        std::vector<T> y = numbers<T>(rows * stride, 3);
-        const std::vector<T> before = y;
-        kernels_of<T>(isa).add_bias_of_transposed(y.data(), product.data(), bias.data(), rows, columns, stride, relu);
-        for (int64_t at = 0; at < rows * stride; ++at) {
-          const int64_t row = at / stride, column = at % stride;
-          T wanted = before[static_cast<std::size_t>(at)];
-          if (column < columns) {
-            wanted = product[static_cast<std::size_t>(column * rows + row)] + bias[static_cast<std::size_t>(column)];
-            if (relu) wanted = std::max(wanted, T(0));
-          }
-          ASSERT_EQ(y[static_cast<std::size_t>(at)], wanted) << rows << " x " << columns << " at " << at;
-        }
-      }
-    }
-  }
-}
-
 TYPED_TEST(KernelsTest, EntropiesAndTheirGradients) {
   using T = TypeParam;
   const double room = sizeof(T) == 4 ? 2e-6 : 1e-14;

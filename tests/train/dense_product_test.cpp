@@ -6,9 +6,11 @@
 
 #include <atomic>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <tuple>
 
+#include "base/cpu_threads.h"
 #include "base/libtorch_compat.h"
 #include "base/parallel.h"
 #include "cohort/distributed_dataset.h"
@@ -46,19 +48,34 @@ void expect_same(const std::vector<torch::Tensor>& ours, const std::vector<torch
   }
 }
 
-// On a team products are divided by columns or by rows.
+// Their products are divided, by columns or by rows.
+constexpr std::tuple<int64_t, int64_t, int64_t> kLarge[] = {{20, 300, 520}, {1200, 140, 10}, {40, 520, 260}};
+
+std::vector<torch::Tensor> passes(const Case& own) {
+  const torch::Tensor y = own.ours(/*relu=*/true);
+  const torch::Tensor weights = torch::linspace(-1, 1, y.numel(), torch::kDouble).view(y.sizes());
+  std::vector<torch::Tensor> made = torch::autograd::grad({(y * weights).sum()}, own.all());
+  made.push_back(y.detach());
+  return made;
+}
+
+TEST(DenseProduct, IsTheSameOnTheThreadsOfAnOperation) {
+  for (const auto& [rows, inputs, units] : kLarge) {
+    for (const torch::Dtype dtype : {torch::kDouble, torch::kFloat}) {
+      const Case own = make({rows, inputs}, units, dtype);
+      const double room = dtype == torch::kDouble ? 1e-12 : 1e-3;
+      std::optional<IntraOpThreads> threads(std::in_place, 1);
+      const std::vector<torch::Tensor> alone = passes(own);
+      threads.emplace(3);
+      expect_same(passes(own), alone, room);
+    }
+  }
+}
+
 TEST(DenseProduct, IsTheSameOnATeam) {
-  for (const auto& [rows, inputs, units] :
-       {std::tuple<int64_t, int64_t, int64_t>{20, 300, 520}, {300, 140, 10}, {40, 520, 260}}) {
+  for (const auto& [rows, inputs, units] : kLarge) {
     const Case own = make({rows, inputs}, units);
-    const torch::Tensor weights = torch::randn({rows, units}, torch::kDouble);
-    const auto passes = [&] {
-      torch::Tensor y = own.ours(/*relu=*/true);
-      std::vector<torch::Tensor> made = torch::autograd::grad({(y * weights).sum()}, own.all());
-      made.push_back(y.detach());
-      return made;
-    };
-    const std::vector<torch::Tensor> alone = passes();
+    const std::vector<torch::Tensor> alone = passes(own);
     std::atomic<int> divided = 0;
     const LoopTeam team(2, [&](const std::function<void(int)>& piece) {
       ++divided;
@@ -66,7 +83,7 @@ TEST(DenseProduct, IsTheSameOnATeam) {
       piece(0);
       other.join();
     });
-    expect_same(passes(), alone, 1e-12);
+    expect_same(passes(own), alone, 1e-12);
     EXPECT_GE(divided, 3);  // one forward, two backward
   }
 }

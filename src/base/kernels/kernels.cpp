@@ -2,7 +2,6 @@
 
 #include "base/fail.h"
 #include "base/kernels/choose.h"
-#include "base/kernels/dense.h"
 #include "base/kernels/entropy.h"
 #include "base/kernels/vector_table.h"
 
@@ -58,14 +57,6 @@ bool all_finite(const void* src, int64_t n, c10::ScalarType dtype) {
 void add_bias(void* y, const void* bias, const Columns& size, bool relu, c10::ScalarType dtype) {
   with_dtype(dtype, "add_bias", [&]<typename T>(const Kernels<T>& kernels) {
     kernels.add_bias(static_cast<T*>(y), static_cast<const T*>(bias), size.rows, size.columns, size.stride, relu);
-  });
-}
-
-void add_bias_of_transposed(void* y, const void* product, const void* bias, const Columns& size, bool relu,
-                            c10::ScalarType dtype) {
-  with_dtype(dtype, "add_bias_of_transposed", [&]<typename T>(const Kernels<T>& kernels) {
-    kernels.add_bias_of_transposed(static_cast<T*>(y), static_cast<const T*>(product), static_cast<const T*>(bias),
-                                   size.rows, size.columns, size.stride, relu);
   });
 }
 

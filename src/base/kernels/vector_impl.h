@@ -131,48 +131,6 @@ void add_bias(T* y, const T* bias, int64_t rows, int64_t columns, int64_t stride
   }
 }
 
-// Four rows and four columns at a time, and eight rows after each other: the lines of memory that are written stay in
-// the first cache until they are full, however long a row is.
-template <typename T>
-void add_bias_of_transposed(T* y, const T* product, const T* bias, int64_t rows, int64_t columns, int64_t stride,
-                            bool relu) {
-  typedef T Four __attribute__((vector_size(4 * sizeof(T))));
-  constexpr int64_t kRows = 8;
-  const int64_t whole_rows = rows / 4 * 4;
-  const int64_t whole_columns = columns / 4 * 4;
-  const Four zero = {};
-  for (int64_t top = 0; top < whole_rows; top += kRows) {
-    const int64_t bottom = top + kRows < whole_rows ? top + kRows : whole_rows;
-    for (int64_t column = 0; column < whole_columns; column += 4) {
-      Four add;
-      __builtin_memcpy(&add, bias + column, sizeof(Four));
-      for (int64_t row = top; row < bottom; row += 4) {
-        Four a, b, c, d;
-        __builtin_memcpy(&a, product + column * rows + row, sizeof(Four));
-        __builtin_memcpy(&b, product + (column + 1) * rows + row, sizeof(Four));
-        __builtin_memcpy(&c, product + (column + 2) * rows + row, sizeof(Four));
-        __builtin_memcpy(&d, product + (column + 3) * rows + row, sizeof(Four));
-        const Four ab_low = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-        const Four cd_low = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-        const Four across[4] = {
-            __builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5), __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
-            __builtin_shufflevector(ab, cd, 0, 1, 4, 5), __builtin_shufflevector(ab, cd, 2, 3, 6, 7)};
-        for (int64_t i = 0; i < 4; ++i) {
-          Four sum = across[i] + add;
-          if (relu) sum = sum < zero ? zero : sum;
-          __builtin_memcpy(y + (row + i) * stride + column, &sum, sizeof(Four));
-        }
-      }
-    }
-  }
-  for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t column = row < whole_rows ? whole_columns : 0; column < columns; ++column) {
-      const T sum = product[column * rows + row] + bias[column];
-      y[row * stride + column] = relu && sum < T(0) ? T(0) : sum;
-    }
-  }
-}
-
 // Passes a row's gradient on, and adds it to the sums.
 template <typename T>
 void row_gradient(T* dst, const T* gradient, const T* y, T* sums, int64_t columns) {
@@ -313,16 +271,10 @@ void entropy_gradient(T* dst, const T* factors, int64_t step, const T* logits, c
 }
 
 template <typename T>
-constexpr Kernels<T> kKernels = {sum_into<T>,
-                                 add_into<T>,
-                                 scale<T>,
-                                 squared_norm<T>,
-                                 all_finite<T>,
-                                 add_bias<T>,
-                                 add_bias_of_transposed<T>,
-                                 bias_gradient<T>,
-                                 entropy<T>,
-                                 entropy_gradient<T>};
+constexpr Kernels<T> kKernels = {sum_into<T>,      add_into<T>,   scale<T>,
+                                 squared_norm<T>,  all_finite<T>, add_bias<T>,
+
+                                 bias_gradient<T>, entropy<T>,    entropy_gradient<T>};
 
 }  // namespace
 

@@ -14,8 +14,6 @@ struct Kernels {
   double (*squared_norm)(const T* src, int64_t n);
   bool (*all_finite)(const T* src, int64_t n);
   void (*add_bias)(T* y, const T* bias, int64_t rows, int64_t columns, int64_t stride, bool relu);
-  void (*add_bias_of_transposed)(T* y, const T* product, const T* bias, int64_t rows, int64_t columns, int64_t stride,
-                                 bool relu);
   void (*bias_gradient)(T* dst, const T* gradient, const T* y, T* sums, int64_t rows, int64_t columns, int64_t stride);
   void (*entropy)(T* losses, T* shifts, const T* logits, const int64_t* labels, int64_t rows, int64_t columns);
   void (*entropy_gradient)(T* dst, const T* factors, int64_t step, const T* logits, const int64_t* labels,

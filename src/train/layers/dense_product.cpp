@@ -13,9 +13,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/kernels/dense.h"
 #include "base/kernels/kernels.h"
 #include "base/libtorch_compat.h"
+#include "base/matrix_product.h"
 #include "base/parallel.h"
 #include "base/plain_tensor.h"
 #include "strategy/adds_gradient.h"
@@ -59,34 +59,30 @@ bool is_own(const torch::Tensor& tensor) {
   return tensor.use_count() == 1 && tensor.storage().use_count() == 1;
 }
 
-// Calls multiply(part of the result, of a, of b) for the product of a and b: once, or on a team for parts of columns or
-// of rows, of which there are more.
+// Calls multiply(part of the result, of a, of b) for the product of a and b: once, or for parts of columns or of rows,
+// of which there are more, on a team or on the threads that an operation may use. A BLAS's own threads are off
+// (base/cpu_threads.h).
 template <typename Multiply>
 void each_part(const torch::Tensor& result, const torch::Tensor& a, const torch::Tensor& b, const Multiply& multiply) {
-  constexpr int64_t kLeast = 128;  // so that a product runs nearly as fast as a larger one
+  // Of rows or columns, so that a part runs nearly as fast as the whole, and of products of numbers, some microseconds'
+  // worth, which is what another thread needs to begin.
+  constexpr int64_t kLeast = 128, kProducts = 1 << 19;
   const int64_t dim = result.size(0) > result.size(1) ? 0 : 1;
-  const auto part = [&](int64_t begin, int64_t end) {
+  const int64_t size = result.size(dim);
+  const int64_t grain = std::max(kLeast, kProducts / std::max<int64_t>(1, result.size(1 - dim) * a.size(1)));
+  parallel_for(size, grain, [&](int64_t begin, int64_t end) {
     const torch::NoGradGuard no_grad;  // of whichever thread this is
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    torch::Tensor own = result.narrow(dim, begin, end - begin);
-    multiply(own, dim == 0 ? a.narrow(0, begin, end - begin) : a, dim == 0 ? b : b.narrow(1, begin, end - begin));
-  };
-  if (LoopTeam::divides(result.size(dim), kLeast, part)) return;
-  torch::Tensor all = result;
-  multiply(all, a, b);
+    if (end - begin == size) return multiply(result, a, b);
+    const torch::Tensor part = result.narrow(dim, begin, end - begin);
+    multiply(part, dim == 0 ? a.narrow(0, begin, end - begin) : a, dim == 0 ? b : b.narrow(1, begin, end - begin));
+  });
 }
 
 torch::Tensor product(const torch::Tensor& a, const torch::Tensor& b) {
   torch::Tensor result = at::empty({a.size(0), b.size(1)}, a.options());
-  each_part(result, a, b, [](torch::Tensor& part, const torch::Tensor& of_a, const torch::Tensor& of_b) {
-    at::mm_out(part, of_a, of_b);
-  });
+  each_part(result, a, b, store_product);
   return result;
-}
-
-void add_product(torch::Tensor& sum, const torch::Tensor& a, const torch::Tensor& b) {
-  each_part(sum, a, b,
-            [](torch::Tensor& part, const torch::Tensor& of_a, const torch::Tensor& of_b) { part.addmm_(of_a, of_b); });
 }
 
 class DenseBackward final : public torch::autograd::Node, public AddsGradient {
@@ -141,7 +137,7 @@ class DenseBackward final : public torch::autograd::Node, public AddsGradient {
   torch::Tensor of_weight(const torch::Tensor& rows, const torch::Tensor& x) const {
     torch::Tensor sum = sum_ ? sum_() : torch::Tensor();
     if (!sum.defined()) return product(transposed(rows), rows_of(x));
-    add_product(sum, transposed(rows), rows_of(x));
+    each_part(sum, transposed(rows), rows_of(x), add_product);
     return {};
   }
 
@@ -158,31 +154,11 @@ class DenseBackward final : public torch::autograd::Node, public AddsGradient {
   std::function<torch::Tensor()> sum_;
 };
 
-// A BLAS packs both matrices before it multiplies, OpenBLAS the left one by copies that take twice as long, so the
-// larger one stands on the right: with 64 rows, 784 inputs and 256 units the product takes 117 us instead of 132, with
-// 16 rows 39 instead of 58. A few rows are multiplied without packing. With 122 rows it gains less than it costs to
-// bring the result into its order.
-bool is_faster_transposed(int64_t rows, int64_t units) {
-  constexpr int64_t kFewRows = 16, kManyRows = 64;
-  return rows >= kFewRows && rows <= kManyRows && 2 * rows <= units;
-}
-
 torch::Tensor biased_product(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                              bool relu) {
-  const c10::ScalarType dtype = weight.scalar_type();
-  const int64_t rows = x.size(0);
-  const int64_t units = weight.size(0);
-  if (!is_faster_transposed(rows, units)) {
-    torch::Tensor y = product(x, transposed(weight));
-    each_columns(y, [&](int64_t from, const kernels::Columns& columns) {
-      kernels::add_bias(at(y, from), at(bias, from), columns, relu, dtype);
-    });
-    return y;
-  }
-  const torch::Tensor columns_of_y = product(weight, transposed(x));
-  torch::Tensor y = at::empty({rows, units}, weight.options());
+  torch::Tensor y = product(x, transposed(weight));
   each_columns(y, [&](int64_t from, const kernels::Columns& columns) {
-    kernels::add_bias_of_transposed(at(y, from), at(columns_of_y, from * rows), at(bias, from), columns, relu, dtype);
+    kernels::add_bias(at(y, from), at(bias, from), columns, relu, weight.scalar_type());
   });
   return y;
 }
