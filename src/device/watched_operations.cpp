@@ -58,6 +58,9 @@ WatchedOperations::Begun WatchedOperations::note_begin(const at::RecordFunction&
   int& within = within_[std::this_thread::get_id()];
   Begun begun;
   std::vector<torch::Tensor> of_host;
+  const std::string_view name = operation.name();
+  begun.is_work = name != "aten::detach" && name != "detach";  // the second one is a part of the first
+  const int64_t count = count_;
   for (const c10::IValue& input : operation.inputs()) {
     each_tensor(input, [&](const torch::Tensor& tensor) {
       note_given(tensor);
@@ -66,7 +69,8 @@ WatchedOperations::Begun WatchedOperations::note_begin(const at::RecordFunction&
       if (tensor.is_cpu() && !is_here(tensor) && tensor.has_storage() && !is_number) of_host.push_back(tensor);
     });
   }
-  if (std::string_view(operation.name()) == "aten::copy_") note_copy(operation.inputs());
+  if (!begun.is_work) count_ = count;
+  if (name == "aten::copy_") note_copy(operation.inputs());
   begun.is_part = within++ > 0;
   if (begun.is_part) return begun;
   for (const torch::Tensor& tensor : of_host) {
@@ -101,7 +105,7 @@ void WatchedOperations::note_end(const at::RecordFunction& operation, const Begu
         if (!begun.is_part) note_made_on_host(tensor, begun.sources);
         return;
       }
-      ++count_;
+      if (begun.is_work) ++count_;
       const auto* storage = tensor.storage().unsafeGetStorageImpl();
       if (!outside_.contains(storage)) made_.try_emplace(storage, tensor.storage().getWeakStorageImpl());
     });

@@ -31,7 +31,7 @@ class WatchedOperations final : public c10::DebugInfoBase {
   explicit WatchedOperations(torch::Device device) : device_(device) {}
 
   // Returns how many arguments and results were on the device since it was last asked, of operations and of kernels of
-  // this library's.
+  // this library's. A result that is cut off from its gradients (detach) is none, because steps often end so.
   int64_t take_count();
   // Takes notice of such a kernel, which uses these tensors.
   void note_kernel(std::span<const torch::Tensor> tensors);
@@ -66,6 +66,7 @@ class WatchedOperations final : public c10::DebugInfoBase {
   struct Begun {
     bool is_of_device = false;
     bool is_part = false;  // of another operation
+    bool is_work = true;   // the device has something to do
     Numbers sources = {};
   };
 

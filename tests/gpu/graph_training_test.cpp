@@ -56,14 +56,14 @@ std::vector<Program> programs() {
       {"sgd", 1, one, SGD({.learning_rate = falling(), .momentum = 0.9}), 1},
       {"with_everything", 1, one, AdamW({.learning_rate = falling(), .gradient = all, .ema = {.use_ema = true}}), 1},
       {"clipped_by_norm", 1, one, Adam({.learning_rate = falling(), .gradient = {.clipnorm = 0.1}}), 1},
-      {"accumulated", 1, one, Adam({.learning_rate = falling(), .gradient = {.gradient_accumulation_steps = 3}}), 2},
+      {"accumulated", 1, one, Adam({.learning_rate = falling(), .gradient = {.gradient_accumulation_steps = 3}}), 1},
       {"lamb", 1, one, LAMB({.learning_rate = falling()}), 1},
       {"two_cards", 2, two, AdamW({.learning_rate = falling(), .gradient = all}), 4},
       {"two_replicas_of_one_card", 1, [] { return on(parts_of_one_card()); }, Adam({.learning_rate = falling()}), 4},
       {"sharded_1", 2, [] { return on(on_cards(2), {.sharding = {.stage = 1}}); }, Adam({.learning_rate = falling()}),
-       4},
+       2},
       {"central_storage", 1, [] { return CentralStorageStrategy({.compute_devices = parts_of_one_card()}); },
-       SGD({.learning_rate = falling(), .momentum = 0.9}), 4},
+       SGD({.learning_rate = falling(), .momentum = 0.9}), 2},
   };
 }
 
