@@ -35,18 +35,30 @@ void CapturedWork::act(const std::vector<HostStage>& all) {
   for (const HostStage& each : all) each.act();
 }
 
-void CapturedWork::run() {
+// All that the segment needs has been given to the device before others wait for it there.
+void CapturedWork::launch(const Stage& stage) const {
+  if (!stage.segment) return;
+  const auto replay = [&] { graph_->replay(*stage.segment); };
+  stage.company ? stage.company->launch(replay) : replay();
+}
+
+bool CapturedWork::run() {
+  const auto first =
+      std::find_if(stages_.begin(), stages_.end(), [](const Stage& stage) { return stage.company != nullptr; });
+  if (first != stages_.end() && !first->company->agree()) return false;
   for (const Stage& stage : stages_) {
     act(stage.before);
-    if (stage.segment) graph_->replay(*stage.segment);
+    launch(stage);
     act(stage.behind);
     if (stage.host.act) stage.host.act();
   }
+  return true;
 }
 
 bool CapturedWork::is_current() const {
   const auto is_gone = [](const HostStage& host) { return host.owner && host.owner->expired(); };
   const auto has_gone = [&](const Stage& stage) {
+    if (stage.company && !stage.company->is_whole()) return true;
     return is_gone(stage.host) || std::any_of(stage.before.begin(), stage.before.end(), is_gone) ||
            std::any_of(stage.behind.begin(), stage.behind.end(), is_gone);
   };
@@ -70,6 +82,17 @@ GraphCapture::~GraphCapture() {
 
 GraphCapture* GraphCapture::current() {
   return capture_of_thread;
+}
+
+void GraphCapture::outside(const std::function<void()>& act) {
+  GraphCapture* const capture = std::exchange(capture_of_thread, nullptr);
+  try {
+    act();
+  } catch (...) {
+    capture_of_thread = capture;
+    throw;
+  }
+  capture_of_thread = capture;
 }
 
 void GraphCapture::refuse(std::string_view what) {
@@ -108,10 +131,11 @@ void GraphCapture::end(HostStage host) {
   }
   CapturedWork::Stage stage{.before = std::exchange(before_, {}),
                             .segment = has_work ? std::optional(segment) : std::nullopt,
+                            .company = std::exchange(company_, nullptr),
                             .behind = std::exchange(behind_, {}),
                             .host = std::move(host)};
   act(stage.before);
-  if (has_work) work_.graph_->replay(segment);
+  work_.launch(stage);
   act(stage.behind);
   work_.stages_.push_back(std::move(stage));
 }
@@ -127,6 +151,11 @@ void GraphCapture::part(HostStage host) {
   end(std::move(host));
   act(own);
   begin();
+}
+
+void GraphCapture::join(std::shared_ptr<GraphCompany> company) {
+  company_ = std::move(company);
+  has_joined_ = true;
 }
 
 void GraphCapture::before(HostStage host) {

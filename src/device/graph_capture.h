@@ -1,7 +1,8 @@
 // GraphCapture: captures what a thread gives a device as a graph that can be run again without the thread's operations.
 // What the host has to do anew each time, such as an exchange with other replicas, is a part of it: there the graph is
 // in two segments. What it can do before a segment begins, such as to write numbers that the segment reads, or when it
-// has been given to the device, cuts nothing.
+// has been given to the device, cuts nothing. What devices do together, such as an exchange of gradients that is
+// captured, needs graphs of all of them at the same time: there a segment has company.
 //
 //   GraphCapture capture(device, {generator}, "step");
 //   step(x);                               // calls capture.part() for what is no operation of the device
@@ -40,12 +41,26 @@ struct HostStage {
   std::optional<std::weak_ptr<const void>> owner = std::nullopt;
 };
 
+// The graphs of other replicas that a graph needs beside it, because they wait for each other on their devices.
+class GraphCompany {
+ public:
+  virtual ~GraphCompany() = default;
+
+  // A meeting of the replicas: returns whether each of them is about to run its graph of this company.
+  virtual bool agree() = 0;
+  // A meeting of the replicas, which come for the same segment: calls the function, which gives the device the segment,
+  // when all have come, and returns when all have given theirs. Throws what the devices' work has come to grief by.
+  virtual void launch(const std::function<void()>& replay) = 0;
+  // Returns whether the graphs of all others are still there.
+  virtual bool is_whole() const = 0;
+};
+
 // One thread at a time.
 class CapturedWork {
  public:
   // Does the work once more, behind all that the calling thread has given the device. Tensors that it made while it was
-  // captured have new values then.
-  void run();
+  // captured have new values then. Returns false, and has done nothing, if it has company which does not run now.
+  bool run();
 
   // Returns whether all that the work needs is still there, as it was: the tensors from before that it reads or writes,
   // the gradients that it left in tensors, numbers of the host that it has as constants, the owners of its parts.
@@ -59,13 +74,15 @@ class CapturedWork {
   struct Stage {
     std::vector<HostStage> before;
     std::optional<std::size_t> segment;  // unset: it had no work
+    std::shared_ptr<GraphCompany> company;
     std::vector<HostStage> behind;
     HostStage host;  // without an act at the end
   };
   static void act(const std::vector<HostStage>& all);
+  void launch(const Stage& stage) const;
 
-  std::unique_ptr<DeviceGraph> graph_;
-  std::vector<Stage> stages_;
+  std::vector<Stage> stages_;           // what the graph needs of others goes after it
+  std::unique_ptr<DeviceGraph> graph_;  // of these stages
   FoundTensors found_;
   torch::Tensor marker_;  // what a segment without other work writes to
 };
@@ -85,6 +102,8 @@ class GraphCapture {
 
   // Returns the capture that the calling thread is in; null outside of one, and in its parts.
   static GraphCapture* current();
+  // Calls what gives the device nothing, with current() being null.
+  static void outside(const std::function<void()>& act);
   // Throws NotCapturable where the calling thread captures: `what` is done by the host, with other threads or
   // processes.
   static void refuse(std::string_view what);
@@ -97,6 +116,12 @@ class GraphCapture {
   void before(HostStage host);
   // Does something in each run when the device has got the segment that is being captured.
   void behind(HostStage host);
+  // Has the segment that is being captured run in company, which it has once. The graphs of the company agree on each
+  // run before it begins, so the first part that meets others has to be in such a segment.
+  void join(std::shared_ptr<GraphCompany> company);
+  // Returns whether the segment that is being captured has company, and whether any has so far.
+  bool has_company() const { return company_ != nullptr; }
+  bool has_joined() const { return has_joined_; }
   // Returns how many segments have ended.
   std::size_t segments() const { return segments_; }
   // Returns something that lives as long as this capture.
@@ -128,7 +153,9 @@ class GraphCapture {
   CapturedWork work_;
   std::size_t segments_ = 0;
   std::vector<HostStage> before_;  // of the segment that is being captured
+  std::shared_ptr<GraphCompany> company_;
   std::vector<HostStage> behind_;
+  bool has_joined_ = false;
   bool in_part_ = false;
 };
 

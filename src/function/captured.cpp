@@ -1,6 +1,7 @@
 // Calls on a device whose work is captured as graphs. The first calls of a signature warm up: they are the function
 // itself, and make what is made once (slots, workspaces, the choice of algorithms). The next one is captured, which
-// does its work, too; from then on the graph runs, with the arguments copied to where it reads them.
+// does its work, too; from then on the graph runs, with the arguments copied to where it reads them. A graph that needs
+// those of other replicas beside it runs when theirs do; in other calls the function runs as it is.
 #include "function/captured.h"
 
 #include <algorithm>
@@ -137,7 +138,10 @@ void CapturedFunction::call(detail::FunctionCall& call, const FunctionArguments&
   }
   if (own->graph) {
     own->graph->take(given);
-    own->graph->work.run();
+    if (!own->graph->work.run()) {
+      lock.unlock();
+      return run(call, arguments, given);
+    }
   } else {
     own->graph = capture(call, arguments, given);
     ++own->captures;

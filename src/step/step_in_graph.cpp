@@ -1,7 +1,7 @@
 // The update of a step that is captured as a part of a graph. Its numbers are in the device's memory, where the host
 // writes those of each run before the graph begins, so that nothing is between backward and update but an exchange with
-// other replicas, if there is one. Where an update cannot be captured, exchange and update are what the host does in
-// each run.
+// other replicas, if there is one that is not captured, too. Where an update cannot be captured, exchange and update
+// are what the host does in each run.
 #include <algorithm>
 
 #include "base/access.h"
@@ -81,10 +81,14 @@ void Step::update_in_graph(GraphCapture& capture, Replica& replica, Given given)
   const torch::Tensor numbers = row.narrow(0, kScales + (given.scaled ? 0 : size), size);
   const std::weak_ptr<Step> self = weak_from_this();
   const StepContext now = context_after(state_->unsettled(id).iterations, 1.0);
-  const Verdict verdict =
-      exchange_->step_in_graph(capture, replica, given.gradients, given.reduced, now, numbers, self);
   GraphNumbers& own = *graph_numbers_[static_cast<std::size_t>(id)];
-  own.note(verdict.there());
+  const Verdict verdict = exchange_->step_in_graph(capture, replica,
+                                                   {.gradients = given.gradients,
+                                                    .reduced = given.reduced,
+                                                    .context = now,
+                                                    .numbers = numbers,
+                                                    .note = [&own](const Verdict& made) { own.note(made.there()); },
+                                                    .owner = self});
   own.end(capture);
   const auto count = [self, id, verdict] {
     const std::shared_ptr<Step> step = self.lock();

@@ -4,17 +4,13 @@
 #include <torch/torch.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <mutex>
 
-#include "base/access.h"
 #include "cohort/cohort.h"
-#include "collective/algorithms/linked_sum.h"
 #include "device/backend.h"
-#include "strategy/core.h"
-#include "strategy/strategies/devices.h"
 #include "tests/equivalence/runs.h"
 #include "tests/gpu/cards.h"
+#include "tests/gpu/meeting_link.h"
 #include "tests/gpu/stand_in_streams.h"
 
 #define COHORT_NEEDS_THE_STAND_IN() \
@@ -29,93 +25,9 @@ using std::chrono::milliseconds;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// Joins the stand-in's cards: their streams' threads meet, and one of them does the work.
-class MeetingLink final : public DeviceLink {
- public:
-  std::string_view name() const override { return "meeting"; }
-
-  void all_reduce(SideStreams& streams, const SumsBeside::Tensors& tensors) override {
-    ++sums;
-    const auto add_up = [tensors] {
-      for (std::size_t i = 0; i < tensors.front().size(); ++i) {
-        torch::Tensor sum = tensors.front()[i];
-        for (std::size_t d = 1; d < tensors.size(); ++d) sum.add_(tensors[d][i].to(sum.device()));
-        for (std::size_t d = 1; d < tensors.size(); ++d) tensors[d][i].copy_(sum);
-      }
-    };
-    meet(streams, tensors.size(), add_up);
-  }
-  void all_gather(SideStreams& streams, const std::vector<torch::Tensor>& own,
-                  const std::vector<torch::Tensor>& whole) override {
-    ++gathers;
-    const auto gather = [own, whole] {
-      for (const torch::Tensor& all : whole) {
-        for (std::size_t d = 0; d < own.size(); ++d) all[static_cast<int64_t>(d)].copy_(own[d].view({-1}));
-      }
-    };
-    meet(streams, own.size(), gather);
-  }
-  std::string error() override { return {}; }
-  void abort() noexcept override {
-    const std::lock_guard lock(mutex_);
-    aborted_ = true;
-    changed_.notify_all();
-  }
-
-  static std::atomic<int> sums;
-  static std::atomic<int> gathers;
-
- private:
-  struct Meeting {
-    std::size_t missing = 0;
-    bool done = false;
-  };
-
-  void meet(SideStreams& streams, std::size_t devices, const std::function<void()>& work) {
-    const auto meeting = std::make_shared<Meeting>(Meeting{.missing = devices});
-    for (std::size_t d = 0; d < devices; ++d) {
-      streams.begin(d, [this, meeting, work] { come(*meeting, work); }, {});
-    }
-  }
-  void come(Meeting& meeting, const std::function<void()>& work) {
-    std::unique_lock lock(mutex_);
-    if (--meeting.missing == 0) {
-      work();
-      meeting.done = true;
-      changed_.notify_all();
-    }
-    changed_.wait(lock, [&] { return meeting.done || aborted_; });
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool aborted_ = false;
-};
-
-std::atomic<int> MeetingLink::sums = 0;
-std::atomic<int> MeetingLink::gathers = 0;
-
-std::unique_ptr<DeviceLink> make_meeting(const std::vector<torch::Device>& /*devices*/) {
-  return std::make_unique<MeetingLink>();
-}
-
 // Buckets of one or a few parameters.
 Strategy in_buckets(const std::vector<std::string>& devices, const ExchangeOptions& exchange) {
   return MirroredStrategy({.devices = devices, .exchange = exchange});
-}
-
-Strategy linked(const std::vector<std::string>& names) {
-  std::vector<LogicalDevice> devices;
-  for (const std::string& name : names) devices.push_back(find_logical_device(name));
-  StrategyPlan plan = local_plan("linked", devices);
-  plan.exchange.bytes_per_pack = 64;
-  plan.sum = make_linked_sum("meeting", make_meeting, std::chrono::seconds(20));
-  return Access::make<Strategy>(std::make_shared<StrategyCore>(std::move(plan)));
-}
-
-std::vector<std::string> two_replicas_a_card() {
-  split_cards();
-  return {"/GPU:0", "/GPU:1", "/GPU:2", "/GPU:3"};
 }
 
 // Layers that are used in another order than that in which they lie, one twice, one not at all.

@@ -59,7 +59,7 @@ std::vector<Program> programs() {
       {"accumulated", 1, one, Adam({.learning_rate = falling(), .gradient = {.gradient_accumulation_steps = 3}}), 1},
       {"lamb", 1, one, LAMB({.learning_rate = falling()}), 1},
       {"two_cards", 2, two, AdamW({.learning_rate = falling(), .gradient = all}), 4},
-      {"two_replicas_of_one_card", 1, [] { return on(parts_of_one_card()); }, Adam({.learning_rate = falling()}), 4},
+      {"two_replicas_of_one_card", 1, [] { return on(parts_of_one_card()); }, Adam({.learning_rate = falling()}), 2},
       {"sharded_1", 2, [] { return on(on_cards(2), {.sharding = {.stage = 1}}); }, Adam({.learning_rate = falling()}),
        2},
       {"central_storage", 1, [] { return CentralStorageStrategy({.compute_devices = parts_of_one_card()}); },

@@ -143,8 +143,19 @@ void CardCapture::note_given(const c10::IValue& value) {
     const auto* storage = tensor.storage().unsafeGetStorageImpl();
     if (fresh_.contains(storage) || before_.contains(storage)) return;
     const auto* bytes = static_cast<const char*>(tensor.storage().data_ptr().get());
-    before_.try_emplace(storage, tensor.storage(), std::vector<char>(bytes, bytes + tensor.storage().nbytes()));
+    before_.emplace(storage, Before{tensor.storage(), std::vector<char>(bytes, bytes + tensor.storage().nbytes())});
   });
+}
+
+void CardCapture::note_changes(const std::vector<c10::IValue>& given) {
+  const auto compare = [&](const torch::Tensor& tensor) {
+    const auto known = before_.find(tensor.storage().unsafeGetStorageImpl());
+    if (known == before_.end()) return;
+    auto& [storage, bytes, is_changed] = known->second;
+    is_changed = is_changed || storage.nbytes() < bytes.size() ||
+                 std::memcmp(storage.data_ptr().get(), bytes.data(), bytes.size()) != 0;
+  };
+  for (const c10::IValue& value : given) each_on_card(value, compare);
 }
 
 CardCapture::Place CardCapture::place_of(const torch::Tensor& tensor) {
@@ -195,7 +206,9 @@ void CardCapture::call(const c10::OperatorHandle& op, torch::jit::Stack& stack, 
     note_given(stack[i]);
     arguments.push_back(argument_of(stack[i]));
   }
+  const std::vector<c10::IValue> given(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
   make(stack);
+  note_changes(given);
   // Where results lie in memory of their own, a replay puts what it finds there; else the call itself does.
   std::vector<std::vector<Place>> results;
   for (std::size_t i = stack.size() - op.schema().returns().size(); i < stack.size(); ++i) {
@@ -225,6 +238,7 @@ CardCapture::Tensors CardCapture::call(const Tensors& given, const std::function
     arguments.push_back(argument_of(tensor));
   }
   const Tensors results = make(given);
+  note_changes({given.begin(), given.end()});
   std::vector<std::optional<Place>> places;
   for (const torch::Tensor& result : results) {
     if (result.defined()) note_made(result);
@@ -249,6 +263,7 @@ void CardCapture::call(std::span<const torch::Tensor> tensors, const std::functi
     places.push_back(place_of(tensor));
   }
   kernel();
+  note_changes({tensors.begin(), tensors.end()});
   calls_.emplace_back([places, kernel] {
     std::vector<torch::Tensor> held;
     for (const Place& place : places) held.push_back(place.tensor());
@@ -256,11 +271,13 @@ void CardCapture::call(std::span<const torch::Tensor> tensors, const std::functi
   });
 }
 
+// A capture may have kernels on memory of another one.
 CardCapture::Calls CardCapture::end() {
-  const std::lock_guard lock(mutex_);
-  for (const auto& [storage, kept] : before_) {
-    const auto& [memory, bytes] = kept;
-    std::memcpy(memory.data_ptr().get(), bytes.data(), std::min(bytes.size(), memory.nbytes()));
+  static std::mutex one_at_a_time;
+  const std::scoped_lock lock(one_at_a_time, mutex_);
+  for (const auto& [impl, before] : before_) {
+    const auto& [memory, bytes, is_changed] = before;
+    if (is_changed) std::memcpy(memory.data_ptr().get(), bytes.data(), std::min(bytes.size(), memory.nbytes()));
   }
   for (auto& [generator, state] : generators_) generator.set_state(state);
   before_.clear();

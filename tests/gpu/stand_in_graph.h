@@ -61,6 +61,8 @@ class CardCapture final : public c10::DebugInfoBase {
 
   static void put(const Place& place, const torch::Tensor& value);
   void note_given(const c10::IValue& value);
+  // Finds out which memory of before the call that was given these values has changed.
+  void note_changes(const std::vector<c10::IValue>& given);
   void keep(const at::Generator& generator);
   Place place_of(const torch::Tensor& tensor);
   Argument argument_of(const c10::IValue& value);
@@ -69,7 +71,12 @@ class CardCapture final : public c10::DebugInfoBase {
   Calls calls_;
   std::shared_ptr<Memory> memory_;
   std::set<const c10::StorageImpl*> fresh_;  // what of it was made in this segment
-  std::map<const c10::StorageImpl*, std::pair<c10::Storage, std::vector<char>>> before_;
+  struct Before {
+    c10::Storage storage;
+    std::vector<char> bytes;
+    bool is_changed = false;  // else others may change it before the capture ends
+  };
+  std::map<const c10::StorageImpl*, Before> before_;
   std::vector<std::pair<at::Generator, at::Tensor>> generators_;
 };
 

@@ -92,6 +92,22 @@ void divide(torch::Tensor& sum, int64_t count) {
   }
 }
 
+void add_up_in_first(const SumsBeside::Tensors& ranks) {
+  if (ranks.size() == 1) return;
+  for (std::size_t i = 0; i < ranks.front().size(); ++i) {
+    std::vector<torch::Tensor> sources;
+    for (const auto& of_rank : ranks) sources.push_back(of_rank[i]);
+    torch::Tensor sum = sources.front();
+    reduce_into(sum, sources, ReduceOp::kSum);
+  }
+}
+
+void copy_from_first(const SumsBeside::Tensors& ranks) {
+  for (std::size_t r = 1; r < ranks.size(); ++r) {
+    for (std::size_t i = 0; i < ranks[r].size(); ++i) ranks[r][i].copy_(ranks.front()[i]);
+  }
+}
+
 torch::ScalarType sum_dtype(torch::ScalarType dtype) {
   return dtype == torch::kHalf || dtype == torch::kBFloat16 ? torch::kFloat : dtype;
 }

@@ -59,6 +59,11 @@ CrossDeviceSum make_ring();
 // one of them.
 void reduce_into(torch::Tensor& dst, const std::vector<torch::Tensor>& sources, ReduceOp op);
 
+// Adds up the tensors of ranks that share a device: ranks[r][i] is tensor i of rank r. The sums are those of the first
+// one; copy_from_first() gives them to the others.
+void add_up_in_first(const SumsBeside::Tensors& ranks);
+void copy_from_first(const SumsBeside::Tensors& ranks);
+
 // Returns the dtype in which tensors are added up: float32 for half types, in which each addition would round.
 torch::ScalarType sum_dtype(torch::ScalarType dtype);
 

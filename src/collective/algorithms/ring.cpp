@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/fail.h"
 #include "base/kernels/kernels.h"
 #include "base/slices.h"
 #include "collective/algorithms/cross_device_sum.h"
@@ -78,6 +79,14 @@ class RingBeside final : public SumsBeside {
 
   PointPtr mark(int rank) const override { return streams_->mark(places_.of[static_cast<std::size_t>(rank)]); }
   void require_well() const override {}
+
+  // A graph cannot wait for a point in another one, as one device's slice waits for the tensors of the others.
+  bool fits_graphs() const override { return places_.devices.size() == 1; }
+  void capture(std::size_t /*device*/, const Tensors& of) override {
+    if (!fits_graphs()) fail<Internal>("[collective] ring: several devices cannot add up within their graphs");
+    add_up_in_first(of);
+    copy_from_first(of);
+  }
 
   Ends begin(const std::string& /*what*/, const Tensors& all, const std::vector<PointPtr>& ready) override {
     const std::lock_guard lock(mutex_);

@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "collective/algorithms/cross_device_sum.h"
 #include "device/backend.h"
+#include "device/graph_capture.h"
 
 namespace cohort {
 
@@ -32,8 +33,8 @@ LinkedSums::LinkedSums(const std::vector<torch::Device>& of_ranks, const MakeLin
               .timeout = timeout,
               .ask = [this] { return link_ ? link_->error() : std::string(); },
               .abort = [this] { abort(); }}) {
-  for (std::size_t r = 0; r < places_.of.size(); ++r) ranks_[places_.of[r]].push_back(r);
   for (std::size_t d = 0; d < ranks_.size(); ++d) {
+    ranks_[d] = places_.ranks(d);
     std::string names;
     for (const std::size_t rank : ranks_[d]) names += c10::str(names.empty() ? "" : " and ", rank);
     who_.push_back(c10::str("replica ", names, " (", places_.devices[d], ")"));
@@ -70,43 +71,48 @@ SumsBeside::Ends LinkedSums::begin(const std::string& what, const Tensors& all, 
   const std::lock_guard lock(mutex_);
   watch_.require_well();
   const std::vector<PointPtr> begun = follow(ready);
-  add_up_on_devices(all);
+  on_devices(all, add_up_in_first);
   if (link_) {
     Tensors of_devices;
     for (const auto& ranks : ranks_) of_devices.push_back(all[ranks.front()]);
     link_->all_reduce(*streams_, of_devices);
   }
-  copy_on_devices(all);
+  on_devices(all, copy_from_first);
   return end(
       c10::str("all_reduce of ", what, ", ", total_bytes(all.front()), " bytes in ", all.front().size(), " tensor(s)"),
       begun);
 }
 
-void LinkedSums::add_up_on_devices(const Tensors& all) {
+void LinkedSums::on_devices(const Tensors& all, void (*work)(const Tensors& ranks)) {
   for (std::size_t d = 0; d < ranks_.size(); ++d) {
     if (ranks_[d].size() == 1) continue;
-    for (std::size_t i = 0; i < all.front().size(); ++i) {
-      std::vector<torch::Tensor> sources;
-      for (const std::size_t rank : ranks_[d]) sources.push_back(all[rank][i]);
-      const auto add_up = [sources] {
-        torch::Tensor sum = sources.front();
-        reduce_into(sum, sources, ReduceOp::kSum);
-      };
-      streams_->begin(d, add_up, sources);
+    Tensors own;
+    std::vector<torch::Tensor> used;
+    for (const std::size_t rank : ranks_[d]) {
+      own.push_back(all[rank]);
+      used.insert(used.end(), all[rank].begin(), all[rank].end());
     }
+    streams_->begin(
+        d, [own, work] { work(own); }, used);
   }
 }
 
-void LinkedSums::copy_on_devices(const Tensors& all) {
-  for (std::size_t d = 0; d < ranks_.size(); ++d) {
-    for (std::size_t at = 1; at < ranks_[d].size(); ++at) {
-      const std::vector<torch::Tensor>& own = all[ranks_[d][at]];
-      const auto copy = [to = own, from = all[ranks_[d].front()]] {
-        for (std::size_t i = 0; i < to.size(); ++i) to[i].copy_(from[i]);
-      };
-      streams_->begin(d, copy, own);
-    }
+// The link is called again by each run of graphs in which the device's kernels are the host's.
+void LinkedSums::capture(std::size_t device, const Tensors& of) {
+  watch_.require_well();
+  add_up_in_first(of);
+  if (link_) {
+    begin_kernel(of.front(), [this, device, own = of.front()] { link_->join(device, own); });
   }
+  copy_from_first(of);
+}
+
+void LinkedSums::watch(const std::string& what, const std::vector<Passage>& graphs) {
+  std::vector<CollectiveWatch::Part> parts;
+  for (std::size_t d = 0; d < ranks_.size(); ++d) {
+    parts.push_back({.who = who_[d], .begun = graphs[d].begun, .ended = graphs[d].ended});
+  }
+  watch_.add(what, std::move(parts));
 }
 
 SumsBeside::Ends LinkedSums::all_gather(const std::string& what, const std::vector<torch::Tensor>& own,
@@ -118,9 +124,10 @@ SumsBeside::Ends LinkedSums::all_gather(const std::string& what, const std::vect
   return end(c10::str("all_gather of ", what, ", ", own.front().nbytes(), " bytes of each"), begun);
 }
 
-// Nobody is to begin something on a link that ends. One who is stuck in it is freed by its end.
+// Nobody begins something on a link that ends, because the watch says so first. One who is stuck in it is freed by its
+// end, which itself may take as long as there are graphs with the link's sums.
 void LinkedSums::abort() noexcept {
-  const std::unique_lock lock(mutex_, std::chrono::seconds(2));
+  { const std::unique_lock until_left(mutex_, std::chrono::seconds(2)); }
   if (link_) link_->abort();
 }
 

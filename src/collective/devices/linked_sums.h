@@ -19,8 +19,8 @@
 
 namespace cohort {
 
-// What joins the devices of a process. One thread at a time, but for error() and abort(). Tensors are contiguous and on
-// the devices in the order in which these were given, and so are streams.
+// What joins the devices of a process. One thread at a time, but for join(), error() and abort(). Tensors are
+// contiguous and on the devices in the order in which these were given, and so are streams.
 class DeviceLink {
  public:
   virtual ~DeviceLink() = default;
@@ -28,6 +28,9 @@ class DeviceLink {
   virtual std::string_view name() const = 0;
   // Begins to add up what the devices have, in place, on their streams; tensors[d] are those of device d.
   virtual void all_reduce(SideStreams& streams, const SumsBeside::Tensors& tensors) = 0;
+  // Does the same on the current stream of the calling thread, in a capture of it or not: each device has a thread that
+  // calls it with its tensors, all at the same time, without that being seen to here.
+  virtual void join(std::size_t device, const std::vector<torch::Tensor>& tensors) = 0;
   // Begins to give every device the tensors of all: whole[d] has room for those of each device, one after the other.
   virtual void all_gather(SideStreams& streams, const std::vector<torch::Tensor>& own,
                           const std::vector<torch::Tensor>& whole) = 0;
@@ -51,6 +54,9 @@ class LinkedSums final : public SumsBeside {
   PointPtr mark(int rank) const override;
   Ends begin(const std::string& what, const Tensors& all, const std::vector<PointPtr>& ready) override;
   void require_well() const override { watch_.require_well(); }
+  bool fits_graphs() const override { return true; }
+  void capture(std::size_t device, const Tensors& of) override;
+  void watch(const std::string& what, const std::vector<Passage>& graphs) override;
 
   // Returns whether all_gather() is there: each rank has a device of its own.
   bool gathers() const { return link_ != nullptr && places_.devices.size() == places_.of.size(); }
@@ -65,8 +71,8 @@ class LinkedSums final : public SumsBeside {
   std::vector<PointPtr> follow(const std::vector<PointPtr>& ready);
   // Has the watch see to a collective that has begun.
   Ends end(const std::string& what, const std::vector<PointPtr>& begun);
-  void add_up_on_devices(const Tensors& all);
-  void copy_on_devices(const Tensors& all);
+  // Begins work on the tensors of each device that several ranks have.
+  void on_devices(const Tensors& all, void (*work)(const Tensors& ranks));
   void abort() noexcept;
 
   DevicePlaces places_;

@@ -33,6 +33,21 @@ class SumsBeside {
 
   // Throws what a sum has come to grief by, if one has: DeadlineExceeded, Unavailable.
   virtual void require_well() const = 0;
+
+  // Returns whether sums can be a part of graphs of the devices: whether a device makes those of its ranks without
+  // another one, or waits for the others by itself.
+  virtual bool fits_graphs() const = 0;
+  // Has the calling thread, which captures work of a device, add up in place what the device's ranks have, of[i] being
+  // that of the i-th one of them, with what other devices have. One thread calls it for each device, all at the same
+  // time and for the same sums. Where fits_graphs() is false: Internal. What it uses has to live as long as the graph.
+  virtual void capture(std::size_t device, const Tensors& of) = 0;
+  // Takes notice of graphs with such sums that devices are being given, of [device], behind the sums so far: the point
+  // at which each has come to its graph, and that at which it has ended it.
+  struct Passage {
+    PointPtr begun;
+    PointPtr ended;
+  };
+  virtual void watch(const std::string& /*what*/, const std::vector<Passage>& /*graphs*/) {}
 };
 
 // The devices of some ranks: each device once, and which of them each rank has.
@@ -43,6 +58,17 @@ struct DevicePlaces {
       of.push_back(static_cast<std::size_t>(found - devices.begin()));
       if (found == devices.end()) devices.push_back(device);
     }
+  }
+
+  // Returns whether some ranks have the same device.
+  bool are_shared() const { return devices.size() < of.size(); }
+  // Returns the ranks of a device, in their order.
+  std::vector<std::size_t> ranks(std::size_t device) const {
+    std::vector<std::size_t> list;
+    for (std::size_t rank = 0; rank < of.size(); ++rank) {
+      if (of[rank] == device) list.push_back(rank);
+    }
+    return list;
   }
 
   std::vector<torch::Device> devices;

@@ -1,6 +1,6 @@
-// One thread calls NCCL for all devices at once, in a group, as NCCL wants it of one that has several. CUDA's side
-// streams (device/torch_side_streams.cpp) call at once what is begun on them, within the group. NCCL gets pointers into
-// tensors.
+// One thread calls NCCL for all devices at once, in a group, as NCCL wants it of one that has several; but for sums in
+// graphs, which each device's thread captures. CUDA's side streams (device/torch_side_streams.cpp) call at once what is
+// begun on them, within the group. NCCL gets pointers into tensors.
 #include "collective/nccl/nccl_link.h"
 
 #include <c10/cuda/CUDAStream.h>
@@ -71,6 +71,11 @@ class NcclLink final : public DeviceLink {
     });
   }
 
+  // Each communicator is called by the thread of its device, as NCCL wants it where threads capture.
+  void join(std::size_t device, const std::vector<torch::Tensor>& tensors) override {
+    in_group([&] { add_up(device, tensors); });
+  }
+
   void all_gather(SideStreams& streams, const std::vector<torch::Tensor>& own,
                   const std::vector<torch::Tensor>& whole) override {
     in_group([&] {
@@ -98,6 +103,8 @@ class NcclLink final : public DeviceLink {
     return {};
   }
 
+  // The last of the communicators waits until graphs that have their sums are gone; before that the kernels of all
+  // have been told to end.
   void abort() noexcept override {
     aborted_ = true;  // one who is stuck in a call may still look into the list
     for (const ncclComm_t communicator : communicators_) ncclCommAbort(communicator);

@@ -93,6 +93,7 @@ class CommunicatorExchange final : public Exchange {
 
   Verdict step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
     const torch::NoGradGuard no_grad;
+    if (buckets_ && !reduced) come(replica);
     if (buckets_ && !reduced) return step_by_buckets(replica.local_id(), gradients, context);
     gradients_.pack(replica.local_id(), gradients);
     const TraceSpan span("compute", "update");
@@ -117,15 +118,28 @@ class CommunicatorExchange final : public Exchange {
     return update.numbers(context);
   }
 
-  Verdict step_in_graph(GraphCapture& capture, Replica& replica, const std::vector<torch::Tensor>& gradients,
-                        bool reduced, const StepContext& context, const torch::Tensor& numbers,
-                        const std::weak_ptr<const void>& owner) override {
+  // A segment has one exchange within at most, so that all replicas have as many of them.
+  Verdict step_in_graph(GraphCapture& capture, Replica& replica, const CapturedStep& step) override {
     const torch::NoGradGuard no_grad;
     const int me = replica.local_id();
-    if (buckets_) capture.before({.act = [this, me] { buckets_->begin_step(me); }, .owner = owner});
-    gradients_.pack(me, gradients);
-    if (!reduced && sends_) capture.part({.act = [this, &replica] { sum_packed(replica); }, .owner = owner});
-    return updates_[static_cast<std::size_t>(me)].update(gradients_.of(me), context, {}, numbers);
+    const bool sums = !step.reduced && sends_;
+    if (sums && capture.has_company()) capture.part({.act = [] {}});
+    const bool within = sums && in_graphs_ && all_capture(capture, me);
+    const auto begin = [this, me, within] { within ? buckets_->begin_graph(me) : buckets_->begin_step(me); };
+    if (buckets_) capture.before({.act = begin, .owner = step.owner});
+    gradients_.pack(me, step.gradients);
+    Verdict verdict = true;
+    const auto update = [&] {
+      verdict = updates_[static_cast<std::size_t>(me)].update(gradients_.of(me), step.context, {}, step.numbers);
+      step.note(verdict);
+    };
+    if (within) {
+      buckets_->update_in_graphs(capture, me, update, {step.numbers});
+      return verdict;
+    }
+    if (sums) capture.part({.act = [this, &replica] { sum_packed(replica); }, .owner = step.owner});
+    update();
+    return verdict;
   }
 
   std::vector<torch::Tensor> own_state() const override {
@@ -163,7 +177,19 @@ class CommunicatorExchange final : public Exchange {
       if (options.bytes_per_pack > 0) full = options.bytes_per_pack;
       return plan_buckets(flat_, order, {.full = full, .most_last = std::min(full, kLastBucket)});
     };
+    in_graphs_ = sums->fits_graphs() && core_.backend(0).captures();
     buckets_ = std::make_unique<DeviceBuckets>(core_, flat_, gradients_, std::move(sums), wire_, plan);
+  }
+
+  // Graphs of other replicas may be about to exchange by themselves.
+  void come(const Replica& replica) {
+    if (in_graphs_) core_.graph_agreement().come(replica.local_id());
+  }
+  // Returns whether the exchange is a part of the graphs that all replicas capture. Once graphs have one they agree on
+  // each run before it begins; behind a part of the host's that comes too late.
+  bool all_capture(const GraphCapture& capture, int me) {
+    const bool agrees_first = capture.segments() == 0 || capture.has_joined();
+    return core_.graph_agreement().all_capture(me, agrees_first && buckets_->fits_graphs());
   }
 
   // A bucket is updated while those after it travel, unless the update of any parameter needs all sums.
@@ -185,6 +211,7 @@ class CommunicatorExchange final : public Exchange {
   void sum_packed(Replica& replica) {
     const torch::NoGradGuard no_grad;
     if (!buckets_) return all_reduce(replica, 0);
+    come(replica);
     buckets_->complete(replica.local_id(), nullptr);
     buckets_->each(replica.local_id(), [](std::span<const std::size_t>) {});
   }
@@ -228,6 +255,7 @@ class CommunicatorExchange final : public Exchange {
   std::vector<PowerSgd> power_sgd_;         // [replica]; none where the messages have the gradients themselves
   std::vector<TensorUpdate> updates_;       // [replica]
   std::unique_ptr<DeviceBuckets> buckets_;  // null: gradients leave after backward
+  bool in_graphs_ = false;                  // they may be added up within graphs
   // [replica]: what adds up over its line along each axis; a deque, because functions in it are pointed to.
   std::deque<std::map<std::string, std::function<void(torch::Tensor& numbers)>>> lines_;
 };

@@ -84,10 +84,7 @@ std::optional<std::vector<double>> Exchange::graph_numbers(int /*local_id*/, con
   return std::nullopt;
 }
 
-Verdict Exchange::step_in_graph(GraphCapture& /*capture*/, Replica& /*replica*/,
-                                const std::vector<torch::Tensor>& /*gradients*/, bool /*reduced*/,
-                                const StepContext& /*context*/, const torch::Tensor& /*numbers*/,
-                                const std::weak_ptr<const void>& /*owner*/) {
+Verdict Exchange::step_in_graph(GraphCapture& /*capture*/, Replica& /*replica*/, const CapturedStep& /*step*/) {
   fail<Internal>("[optimizer] an update was to be captured that the host makes");
 }
 

@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -52,12 +53,20 @@ class Exchange {
   // Where steps are captured as graphs of devices: returns the numbers of an update of a replica that a captured one
   // reads from the device's memory. Nothing: what step() does cannot be captured, and the host does it in each run.
   virtual std::optional<std::vector<double>> graph_numbers(int local_id, const StepContext& context) const;
-  // Captures what step() does, for which graph_numbers() has to have some: each run reads them from `numbers`, and
-  // makes the verdict anew (Verdict::of_runs). What other replicas have to come to is a part of the host's, for as long
-  // as `owner` lives.
-  virtual Verdict step_in_graph(GraphCapture& capture, Replica& replica, const std::vector<torch::Tensor>& gradients,
-                                bool reduced, const StepContext& context, const torch::Tensor& numbers,
-                                const std::weak_ptr<const void>& owner);
+  // A step that is captured.
+  struct CapturedStep {
+    const std::vector<torch::Tensor>& gradients;  // as step() has them
+    bool reduced;
+    const StepContext& context;
+    torch::Tensor numbers;  // those of graph_numbers(), of each run
+    // To be called with the verdict, within a capture of the device, behind the update.
+    std::function<void(const Verdict& verdict)> note;
+    std::weak_ptr<const void> owner;  // lives for what the host does in a run
+  };
+  // Captures what step() does, for which graph_numbers() has to have some: each run makes the verdict anew
+  // (Verdict::of_runs). Where all replicas capture, and their devices can add up within graphs, the exchange is a part
+  // of these; else it is one of the host's.
+  virtual Verdict step_in_graph(GraphCapture& capture, Replica& replica, const CapturedStep& step);
 
   // Where work is recorded: records the update of a replica again, on tensors that stand for its own, with other
   // numbers; parameters whose updates have the same numbers are one.
