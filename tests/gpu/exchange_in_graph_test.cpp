@@ -187,6 +187,36 @@ TEST_P(ExchangeInGraph, MayComeSeveralTimes) {
 INSTANTIATE_TEST_SUITE_P(All, ExchangeInGraph, ::testing::ValuesIn(placings()),
                          [](const auto& info) { return info.param.name; });
 
+// All of a model's step is in one launch of each replica.
+TEST(ExchangeOfAModel, IsInItsGraphs) {
+  COHORT_NEEDS_THE_STAND_IN();
+  const auto weights_after_fit = [](const Placing& placing, std::optional<bool> jit_compile, int64_t& segments) {
+    torch::manual_seed(3);
+    const Strategy strategy = on_placing(placing);
+    strategy.set_seed(3);
+    const auto scope = strategy.scope();
+    Sequential model = small_model(Adam({.learning_rate = 0.05}));
+    model.compile({.optimizer = Adam({.learning_rate = 0.05}),
+                   .loss = SparseCategoricalCrossentropy({.from_logits = true}),
+                   .metrics = {"accuracy"},
+                   .jit_compile = jit_compile});
+    const Dataset data = batches_of_waves(18);
+    (void)model.fit(data, {.epochs = 3, .verbose = Verbose::kSilent});
+    segments = -segments_given();
+    (void)model.fit(data, {.verbose = Verbose::kSilent});
+    segments += segments_given();
+    std::vector<torch::Tensor> all;
+    for (const auto& [name, tensor] : model.weights()) all.push_back(tensor.cpu().reshape({-1}));
+    return torch::cat(all);
+  };
+  for (const Placing& placing : {placings()[0], placings()[2]}) {
+    int64_t segments = 0;
+    const torch::Tensor as_it_is = weights_after_fit(placing, std::nullopt, segments);
+    EXPECT_TRUE(torch::equal(weights_after_fit(placing, true, segments), as_it_is)) << placing.name;
+    EXPECT_EQ(segments, 2 * 2) << placing.name << ": two steps";
+  }
+}
+
 // A replica that has another shape, which it warms up for, has no graph beside those of the others.
 TEST(GraphsBesideOthers, RunAsTheyAreWhereOneDoes) {
   COHORT_NEEDS_THE_STAND_IN();
@@ -259,6 +289,37 @@ TEST(GraphsBesideOthers, GoOnAfterOneHasFailed) {
     EXPECT_THAT(within.errors, ::testing::ElementsAre(HasSubstr("out of luck")));
     EXPECT_EQ(within.segments, 2) << "both are captured in the next step";
   }
+}
+
+// One that fails behind its update while it is captured takes the step with it, as without other replicas.
+TEST(GraphsBesideOthers, AreNotKeptWhereACaptureFails) {
+  COHORT_NEEDS_THE_STAND_IN();
+  for (const Placing& placing : {placings()[0], placings()[2]}) {
+    std::atomic<int> calls = 0;
+    const auto fail_behind = [&](const Training& training, Replica& replica, const torch::Tensor& x) {
+      training.minimize(replica, x);
+      if (replica.id() == 1 && ++calls == 3) throw std::runtime_error("out of luck");
+    };
+    const Outcome behind = outcome_of({.strategy = [&] { return on_placing(placing); }, .step = fail_behind}, true);
+    EXPECT_THAT(behind.errors, ::testing::ElementsAre(HasSubstr("out of luck"))) << placing.name;
+    EXPECT_EQ(behind.calls, 2 * 4) << placing.name;
+    EXPECT_EQ(behind.segments, 2) << placing.name;
+  }
+}
+
+TEST(GraphsBesideOthers, RefuseOtherOptimizers) {
+  COHORT_NEEDS_THE_STAND_IN();
+  std::atomic<int> calls = 0;
+  const auto each_its_own = [&](const Training& training, Replica& replica, const torch::Tensor& x) {
+    const int call = calls++ / 2;
+    if (call < 2 || replica.id() == 0) training.minimize(replica, x);
+    if (call < 2 || replica.id() == 1) {
+      training.of_last[replica].minimize(training.last[replica]->forward(x).square().mean());
+    }
+  };
+  const Program program{.strategy = [] { return linked(on_cards(2)); }, .step = each_its_own, .steps = 3};
+  const Outcome captured = outcome_of(program, true);
+  EXPECT_THAT(captured.errors, ::testing::ElementsAre(HasSubstr("update the parameters of different optimizers")));
 }
 
 // The others wait for a replica before they give their cards anything.

@@ -21,6 +21,7 @@ std::vector<torch::Device> devices_of(const StrategyCore& core) {
 }  // namespace
 
 struct DeviceBuckets::Joining {
+  const DeviceBuckets* buckets;
   SumsBeside::Tensors sent;  // [bucket]
   std::function<void()> update;
   std::shared_ptr<GraphSet> set;  // that of replica 0
@@ -194,7 +195,7 @@ void DeviceBuckets::begin_graph(int local_id) {
 // The thread of the last replica on a device captures what is done with the gradients of all of them.
 void DeviceBuckets::update_in_graphs(GraphCapture& capture, int local_id, const std::function<void()>& update,
                                      std::vector<torch::Tensor> used) {
-  Joining mine;
+  Joining mine{.buckets = this};
   int64_t bytes = 0;
   for (const Travelling& bucket : buckets_) {
     for (const torch::Tensor& sent : mine.sent.emplace_back(packed(local_id, bucket))) {
@@ -220,6 +221,12 @@ void DeviceBuckets::update_in_graphs(GraphCapture& capture, int local_id, const 
   const bool captures = places_.ranks(device).back() == static_cast<std::size_t>(local_id);
   std::shared_ptr<GraphSet> set;
   meeting.finish(local_id, [&] {
+    for (int other = 0; other < meeting.size(); ++other) {
+      if (static_cast<const Joining*>(meeting.data(other))->buckets == this) continue;
+      fail<FailedPrecondition>("[optimizer] minimize: replicas ", local_id, " and ", other,
+                               " update the parameters of ",
+                               "different optimizers in the same step of their graphs; all have to do the same");
+    }
     set = static_cast<const Joining*>(meeting.data(0))->set;
     if (captures) capture_device(device);
   });
