@@ -7,9 +7,7 @@
 
 namespace cohort {
 
-namespace {
-
-std::unique_ptr<SideStreams> streams_of(const std::vector<torch::Device>& devices) {
+std::unique_ptr<SideStreams> streams_beside(const std::vector<torch::Device>& devices) {
   std::unique_ptr<SideStreams> streams = backend_of(devices.front()).make_side_streams(devices);
   if (streams == nullptr) fail<Unimplemented>("[collective] ", devices.front(), " has no streams beside its work");
   return streams;
@@ -21,14 +19,12 @@ int64_t total_bytes(const std::vector<torch::Tensor>& tensors) {
   return bytes;
 }
 
-}  // namespace
-
 LinkedSums::LinkedSums(const std::vector<torch::Device>& of_ranks, const MakeLink& make,
                        std::chrono::milliseconds timeout)
     : places_(of_ranks),
       ranks_(places_.devices.size()),
       link_(places_.devices.size() > 1 ? make(places_.devices) : nullptr),
-      streams_(streams_of(places_.devices)),
+      streams_(streams_beside(places_.devices)),
       watch_({.name = std::string(link_ ? link_->name() : "one device"),
               .timeout = timeout,
               .ask = [this] { return link_ ? link_->error() : std::string(); },

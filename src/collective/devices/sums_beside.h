@@ -1,11 +1,13 @@
-// SumsBeside: sums over the replicas of a process that go on beside what their devices compute, so that gradients of
-// late layers are added up while backward computes those of early ones.
+// SumsBeside: sums over the replicas of a process, or of several, that go on beside what their devices compute, so that
+// gradients of late layers are added up while backward computes those of early ones.
 #pragma once
 
 #include <torch/types.h>
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -28,7 +30,8 @@ class SumsBeside {
 
   // Begins to add up the tensors of all ranks, in place; ready[r] is the point at which those of rank r are there. The
   // call is made once for all ranks, by any thread, and does not wait for a device. Each rank's order of additions is
-  // the same from run to run. `what` names the sum in errors. Throws what an earlier sum has come to grief by.
+  // the same from run to run. `what` names the sum in errors. Throws what an earlier sum has come to grief by. Where
+  // there are other processes, all of them begin the same sums in the same order.
   virtual Ends begin(const std::string& what, const Tensors& all, const std::vector<PointPtr>& ready) = 0;
 
   // Throws what a sum has come to grief by, if one has: DeadlineExceeded, Unavailable.
@@ -48,6 +51,13 @@ class SumsBeside {
     PointPtr ended;
   };
   virtual void watch(const std::string& /*what*/, const std::vector<Passage>& /*graphs*/) {}
+
+  // Agreements with other processes; collectives of them, by one thread of each, while no sum is under way. Alone there
+  // is nothing to agree on.
+  // Makes a list of numbers, of the same length in all processes, that of the first one.
+  virtual void take_first(std::vector<int64_t>& /*numbers*/) {}
+  // Throws FailedPrecondition, with both texts, if another process has another one.
+  virtual void require_same(const std::string& /*text*/) {}
 };
 
 // The devices of some ranks: each device once, and which of them each rank has.
@@ -74,5 +84,11 @@ struct DevicePlaces {
   std::vector<torch::Device> devices;
   std::vector<std::size_t> of;  // [rank]
 };
+
+// Makes a stream beside the work of each of these devices. Unimplemented: their back end has none.
+std::unique_ptr<SideStreams> streams_beside(const std::vector<torch::Device>& devices);
+
+// Returns the bytes of tensors, as errors name them.
+int64_t total_bytes(const std::vector<torch::Tensor>& tensors);
 
 }  // namespace cohort

@@ -36,7 +36,7 @@ CollectiveWatch::CollectiveWatch(Options options)
 void CollectiveWatch::add(const std::string& what, std::vector<Part> parts) {
   const std::lock_guard lock(mutex_);
   if (!error_.empty()) return;
-  pending_.push_back({.number = recorder_.begin(what), .what = what, .parts = std::move(parts), .begun = {}});
+  pending_.push_back({.number = notes().begin(what), .what = what, .parts = std::move(parts), .begun = {}});
   if (pending_.size() == 1) changed_.notify_all();
 }
 
@@ -57,7 +57,9 @@ void CollectiveWatch::work(const std::stop_token& stop) {
     try {
       error = look();
     } catch (const std::exception& failure) {
-      error = c10::str("a device has failed in ", name_of(pending_.front()), ": ", error_text(failure));
+      const std::string why = options_.ask();
+      error = c10::str("a device has failed in ", name_of(pending_.front()), ": ", error_text(failure),
+                       why.empty() ? "" : "; ", why);
     }
     if (!error.empty()) return give_up(error, lock);
     changed_.wait_for(lock, stop, pause, [] { return false; });
@@ -74,7 +76,7 @@ std::string CollectiveWatch::look() {
     const bool ended =
         std::all_of(first.parts.begin(), first.parts.end(), [](const Part& part) { return part.ended->reached(); });
     if (!ended) return look_at(first);
-    recorder_.end(first.number);
+    notes().end(first.number);
     pending_.pop_front();
   }
   return {};
@@ -92,13 +94,14 @@ std::string CollectiveWatch::look_at(Pending& first) {
   }
   if (!first.begun || now - *first.begun < options_.timeout) return {};
   timed_out_ = true;
-  return c10::str(name_of(first), " has taken ", to_text(options_.timeout), ": ", places_in(first.parts));
+  return c10::str(name_of(first), " has taken ", to_text(options_.timeout), ": ", places_in(first.parts),
+                  options_.others ? options_.others(first.number) : "");
 }
 
 void CollectiveWatch::give_up(const std::string& error, std::unique_lock<std::mutex>& lock) {
   error_ = c10::str("[collective] ", options_.name, ": ", error, "; make a new strategy and go on from a checkpoint");
-  recorder_.end(pending_.front().number, error);
-  log().error("{}\nThe last collectives:\n{}", error_, recorder_.dump());
+  notes().end(pending_.front().number, error);
+  log().error("{}\nThe last collectives:\n{}", error_, notes().dump());
   pending_.clear();
   lock.unlock();
   options_.abort();

@@ -30,6 +30,11 @@ class CollectiveWatch {
     std::function<std::string()> ask;
     // Ends the collectives under way. Called once, after something has gone wrong.
     std::function<void()> abort;
+    // Where collectives are noted; null: in a recorder of the watch's own.
+    FlightRecorder* recorder = nullptr;
+    // Returns who of other processes has not come to a collective, by its number in the recorder, as the end of a
+    // sentence. Without it there are no others.
+    std::function<std::string(uint64_t number)> others = {};
   };
 
   // One device's part of a collective.
@@ -51,7 +56,7 @@ class CollectiveWatch {
   // devices that have not come; Unavailable, when a device or what carries the collectives has failed.
   void require_well() const;
   // Returns the last collectives.
-  const FlightRecorder& recorder() const { return recorder_; }
+  const FlightRecorder& recorder() const { return options_.recorder ? *options_.recorder : own_recorder_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -70,8 +75,10 @@ class CollectiveWatch {
   std::string look_at(Pending& first);
   void give_up(const std::string& error, std::unique_lock<std::mutex>& lock);
 
+  FlightRecorder& notes() { return options_.recorder ? *options_.recorder : own_recorder_; }
+
   Options options_;
-  FlightRecorder recorder_;
+  FlightRecorder own_recorder_;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<Pending> pending_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -19,12 +20,14 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/error_text.h"
 #include "base/fail.h"
 #include "base/libtorch_compat.h"
 #include "base/log.h"
 #include "base/number_in.h"
 #include "cohort/communicator.h"
 #include "collective/algorithms/cross_device_sum.h"
+#include "collective/devices/stream_sums.h"
 #include "collective/transport.h"
 #include "collective/work_queues.h"
 
@@ -75,7 +78,7 @@ class MeetingStore final : public compat::Cloneable<c10d::Store> {
 // that. A call that does not come to its end within the timeout, loses a peer or is aborted throws any std::exception,
 // and nothing may follow. Group: c10d::ProcessGroupNCCL; c10d::ProcessGroupGloo in the tests.
 template <typename Group>
-class C10dCommunicator final : public Communicator {
+class C10dCommunicator final : public Communicator, public StreamSums {
  public:
   // Makes LibTorch's group over a meeting of some ranks.
   using Make = std::function<c10::intrusive_ptr<Group>(const Meeting& meeting)>;
@@ -204,9 +207,44 @@ class C10dCommunicator final : public Communicator {
   }
   WorkQueues& queues() override { return queues_; }
 
+  // NCCL's wait only makes the current stream wait, unless the environment has TORCH_NCCL_BLOCKING_WAIT.
+  void begin_all_reduce(const torch::Tensor& tensor) override {
+    std::vector<torch::Tensor> own{tensor};
+    auto work = working_group()->allreduce(own);
+    work->wait();
+    const std::lock_guard lock(mutex_);
+    forget_ended();
+    begun_.push_back(std::move(work));
+  }
+
+  std::string error() override {
+    const std::lock_guard lock(mutex_);
+    forget_ended();
+    if (aborted_) return reason_;
+    const std::exception_ptr failure = begun_.empty() ? nullptr : begun_.front()->exception();
+    if (!failure) return {};
+    try {
+      std::rethrow_exception(failure);
+    } catch (const std::exception& error) {
+      return error_text(error);
+    }
+  }
+
+  void end_sums(const std::string& reason) noexcept override {
+    abort(reason);
+    drop();
+  }
+
  private:
+  using Begun = decltype(std::declval<Group&>().allreduce(std::declval<std::vector<torch::Tensor>&>()));
+
   // Copies can be of dtypes that the group does not know.
   static torch::Tensor bytes_of(const torch::Tensor& tensor) { return tensor.view({-1}).view(torch::kByte); }
+
+  // Lets go of the sums that have come to a good end.
+  void forget_ended() {
+    while (!begun_.empty() && begun_.front()->isCompleted() && !begun_.front()->exception()) begun_.pop_front();
+  }
 
   // Gives up the operations under way.
   void drop() noexcept {
@@ -262,8 +300,9 @@ class C10dCommunicator final : public Communicator {
   std::string name_;
   Meeting meeting_;
   Make make_;
-  mutable std::mutex mutex_;  // guards group_ and reason_
+  mutable std::mutex mutex_;  // guards what follows
   c10::intrusive_ptr<Group> group_;
+  std::deque<Begun> begun_;  // sums that may be under way
   std::string reason_;
   int splits_ = 0;
   std::atomic<bool> aborted_ = false;

@@ -78,6 +78,19 @@ bool Agreement::broken() const {
   return broken_.has_value();
 }
 
+std::optional<std::string> Agreement::failure() const {
+  if (options_.membership) {
+    if (auto reason = options_.membership->failure()) return reason;
+  }
+  const std::lock_guard lock(mutex_);
+  return aborted_ ? aborted_ : broken_;
+}
+
+std::string Agreement::reason_of(const std::string& error) const {
+  if (!options_.membership) return error;
+  return options_.membership->await_failure().value_or(error);
+}
+
 void Agreement::require_working() const {
   const std::lock_guard lock(mutex_);
   if (broken_) throw std::runtime_error(*broken_);
@@ -332,8 +345,6 @@ std::string Agreement::position_key(int rank) const {
   return c10::str(options_.name, "/at/", rank);
 }
 
-// Returns the ranks that have not come to this collective, with the last one that each told of; empty without a
-// membership.
 std::string Agreement::stragglers(uint64_t number) const {
   if (!options_.membership) return "";
   std::string text;

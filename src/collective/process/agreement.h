@@ -78,13 +78,24 @@ class Agreement {
   void abort(const std::string& reason);
   // Returns whether an operation has failed such that none can follow.
   bool broken() const;
+  // Returns why no operation can come to its end any more, without a wait; nothing while all is well.
+  std::optional<std::string> failure() const;
+  // Returns why an operation has met this error: the failure that the membership comes to know of, for which it waits
+  // as Membership::await_failure() does, else the error.
+  std::string reason_of(const std::string& error) const;
 
   // Returns a name such as "worker 1".
   std::string rank_name(int rank) const;
   const AgreementOptions& options() const { return options_; }
   // Returns the sizes of the groups in which the ranks exchange messages.
   const std::vector<int>& levels() const { return levels_; }
+  // Returns the collectives. Those that devices carry out by themselves are noted there by whoever begins them, in the
+  // same order on all ranks.
+  FlightRecorder& recorder() { return collectives_; }
   const FlightRecorder& recorder() const { return collectives_; }
+  // Returns the ranks that have not come to this collective, with the last one that each told of; empty without a
+  // membership.
+  std::string stragglers(uint64_t number) const;
 
  private:
   struct Ends;
@@ -109,7 +120,6 @@ class Agreement {
   uint64_t report_late_messages() const;
   bool has_lost_a_rank() const;
   std::string position_key(int rank) const;
-  std::string stragglers(uint64_t number) const;
 
   Transport& transport_;
   AgreementOptions options_;

@@ -15,6 +15,7 @@
 #include "collective/algorithms/exchange.h"
 #include "collective/algorithms/shared_sum.h"
 #include "collective/checks.h"
+#include "collective/devices/stream_sums.h"
 #include "device/graph_capture.h"
 #include "device/identity.h"
 
@@ -86,6 +87,11 @@ void ProcessCommunicator::end_waits() {
 
 bool ProcessCommunicator::stays(const torch::Tensor& tensor) const {
   return options_.devices && tensor.device().type() == options_.device_type;
+}
+
+StreamSums* ProcessCommunicator::stream_sums(torch::Device device) const {
+  if (!options_.devices || device.type() != options_.device_type) return nullptr;
+  return dynamic_cast<StreamSums*>(options_.devices.get());
 }
 
 // Returns the dtype in which a tensor travels to be reduced. Sums of half types do so as they are, and are added up in

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 namespace cohort {
 
 class SharedSum;
+class StreamSums;
 
 struct ProcessGroupOptions {
   AgreementOptions agreement = {};
@@ -90,6 +92,19 @@ class ProcessCommunicator final : public Communicator {
   // Returns a name such as "worker 1".
   std::string rank_name(int rank) const { return agreement_.rank_name(rank); }
   const FlightRecorder& recorder() const { return agreement_.recorder(); }
+
+  // For collectives that devices carry out by themselves, without an announcement. All ranks begin the same ones
+  // between the same operations.
+  // Returns what adds up tensors of a device in the order of its streams; null: there is nothing that does.
+  StreamSums* stream_sums(torch::Device device) const;
+  // Returns where they are noted.
+  FlightRecorder& recorder() { return agreement_.recorder(); }
+  // Returns why none of them can come to its end any more; nothing while all is well.
+  std::optional<std::string> failure() const { return agreement_.failure(); }
+  // Returns why one of them has met an error; waits a little for the membership to know of it.
+  std::string reason_of(const std::string& error) const { return agreement_.reason_of(error); }
+  // Returns the ranks that have not come to one of them, by its number in the recorder; empty: it is not known.
+  std::string missing(uint64_t number) const { return agreement_.stragglers(number); }
 
  private:
   // A group that was split from another one, as far as the other one knows it.

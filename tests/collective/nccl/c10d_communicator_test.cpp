@@ -29,6 +29,7 @@ class GlooOfLibTorch : public c10::intrusive_ptr_target {
   using Tensors = std::vector<torch::Tensor>;
   struct Done {
     bool isCompleted() const { return true; }
+    std::exception_ptr exception() const { return nullptr; }
     void wait() const {}
   };
 
@@ -111,7 +112,8 @@ TEST(C10dCommunicator, WhatItDoesNotCarryGoesOverTheTransport) {
 // A group of LibTorch's whose work never ends.
 struct Stuck : c10::intrusive_ptr_target {
   struct Work {
-    bool isCompleted() const { return false; }
+    bool isCompleted() const { return failure != nullptr; }
+    std::exception_ptr exception() const { return failure; }
     void wait() const {}
   };
   using Tensors = std::vector<torch::Tensor>;
@@ -129,6 +131,7 @@ struct Stuck : c10::intrusive_ptr_target {
   Started recv(Tensors& /*tensors*/, int /*from*/, int /*tag*/) { return allreduce(none); }
 
   Tensors none;
+  static inline std::exception_ptr failure;  // of all works
 };
 
 std::shared_ptr<Communicator> make_stuck(milliseconds timeout) {
@@ -183,6 +186,32 @@ TEST(C10dCommunicator, AbortEndsThisRankOnly) {
     testing::expect_error<std::runtime_error>([&] { group->broadcast({&one, 1}, 0); }, "enough");
     world.barrier();
   });
+}
+
+TEST(C10dCommunicator, SumsInTheOrderOfStreams) {
+  with_process_ranks(2, with_devices(torch::kCPU), [](ProcessCommunicator& world, Membership&) {
+    EXPECT_EQ(world.stream_sums(torch::kCUDA), nullptr);
+    StreamSums* const sums = world.stream_sums(torch::kCPU);
+    ASSERT_NE(sums, nullptr);
+    const torch::Tensor tensor = torch::full({3}, world.rank() + 1.0);
+    for (int i = 0; i < 2; ++i) sums->begin_all_reduce(tensor);
+    EXPECT_TRUE(torch::equal(tensor, torch::full({3}, 6.0)));
+    EXPECT_EQ(sums->error(), "");
+    world.barrier();
+    sums->end_sums("enough");
+    EXPECT_EQ(sums->error(), "enough");
+    testing::expect_error<std::runtime_error>([&] { sums->begin_all_reduce(tensor); }, "enough");
+  });
+}
+
+TEST(C10dCommunicator, TellsWhatHasEndedASum) {
+  const std::shared_ptr<Communicator> group = make_stuck(seconds(60));
+  auto& sums = dynamic_cast<StreamSums&>(*group);
+  sums.begin_all_reduce(torch::ones({1}));
+  EXPECT_EQ(sums.error(), "");
+  Stuck::failure = std::make_exception_ptr(std::runtime_error("the network is gone"));
+  EXPECT_THAT(sums.error(), HasSubstr("the network is gone"));
+  Stuck::failure = nullptr;
 }
 
 TEST(C10dCommunicator, WaitingLeavesTheCoreToOthers) {
