@@ -33,8 +33,8 @@ struct ExchangeOptions {
   // The number of messages that the gradients are packed into; 0: one message for each tensor. InvalidArgument: it is
   // negative, or there are no messages (one replica, the ring of replicas on CPUs, central storage, parameter servers).
   int num_packs = 1;
-  // The least bytes of a message, instead of num_packs; 0: num_packs decides. If neither is set, replicas on GPUs of
-  // one process exchange messages of 8 MiB while backward runs, and a last one of 1 MiB. InvalidArgument: both are set.
+  // The least bytes of a message, instead of num_packs; 0: num_packs decides. If neither is set, replicas on GPUs
+  // exchange messages of 8 MiB while backward runs, and a last one of 1 MiB. InvalidArgument: both are set.
   int64_t bytes_per_pack = 0;
   // How gradients travel between replicas and between workers: none (as they are), bfloat16 or float16 (rounded to it,
   // added up in float32, and the sum is rounded once more), or power_sgd (by factors of low rank);

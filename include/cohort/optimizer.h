@@ -71,8 +71,8 @@ class MirroredOptimizer {
   const std::vector<std::string>& parameter_names() const;
   // Returns the number that the loss of the next step is multiplied with; 1 without loss scaling.
   double loss_scale() const;
-  // Returns the timeline of the last step; without messages if they do not leave during backward (docs/multi-worker.md
-  // says when they do).
+  // Returns the timeline of the last step; without messages on GPUs, and if they do not leave during backward
+  // (docs/multi-worker.md says when they do).
   ExchangeTimeline exchange_timeline() const;
   // Returns the bytes of parameters, gradients and slots; docs/parallelism.md has what they should be.
   StateBytes state_bytes() const;

@@ -230,11 +230,17 @@ void StrategyCore::on_chief(const std::string& what, const std::function<void()>
 }
 
 std::shared_ptr<SumsBeside> StrategyCore::sums_beside() const {
-  const bool of_all = communicator(0).name() == "local" && !divides_models_;
-  if (!launch_->has_threads() || !of_all || !sum_.beside) return nullptr;
+  WorkerGroup::Beside here{.devices = torch_devices(plan_.devices)};
   const auto computes_alone = [](const DeviceBackend* backend) { return !backend->is_host() && !backend->records(); };
-  if (!std::all_of(plan_.backends.begin(), plan_.backends.end(), computes_alone)) return nullptr;
-  return sum_.beside(torch_devices(plan_.devices));
+  if (divides_models_) {
+    here.reason = "replicas divide models";
+  } else if (!std::all_of(plan_.backends.begin(), plan_.backends.end(), computes_alone)) {
+    here.reason = c10::str("not all of ", here.devices, " compute beside the host");
+  } else if (launch_->has_threads()) {
+    if (sum_.beside) here.local = sum_.beside(here.devices);
+    if (!here.local) here.reason = c10::str("cross_device_ops ", sum_.name, " add up when all replicas are there");
+  }
+  return workers().beside(std::move(here));
 }
 
 PathChoice StrategyCore::gradient_path(bool has_kernels) const {

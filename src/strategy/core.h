@@ -121,8 +121,8 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   // Returns what the local replicas agree on before they exchange gradients that graphs may exchange.
   GraphAgreement& graph_agreement() { return *graph_agreement_; }
   const CrossDeviceSum& cross_device_sum() const { return sum_; }
-  // Returns sums over the local replicas that go on beside what their devices compute, if those in sync are no others;
-  // null: there are none.
+  // Returns sums over the replicas of all workers that go on beside what their devices compute, for one user, if all
+  // are in sync; null: there are none. A collective of the workers.
   std::shared_ptr<SumsBeside> sums_beside() const;
 
   // Returns the processes that the strategy spans.

@@ -15,6 +15,7 @@
 #include "collective/algorithms/hierarchical.h"
 #include "collective/algorithms/levels.h"
 #include "collective/algorithms/shared_sum.h"
+#include "collective/devices/sums_over_processes.h"
 #include "collective/local/alone.h"
 #include "collective/nccl/nccl.h"
 #include "collective/process/transports.h"
@@ -184,6 +185,20 @@ std::vector<std::string> JoinedWorkers::enter(const std::string& info) {
 bool JoinedWorkers::overlaps() const {
   const bool messages = world_->name() == "gloo" || world_->name() == "tcp";
   return messages && options_.communication.overlap.value_or(sharing_cores_ < size());
+}
+
+// A group of its own, because the replicas may speak with each other within backward.
+std::shared_ptr<SumsBeside> JoinedWorkers::beside(Beside here) const {
+  if (!options_.communication.overlap.value_or(true)) return nullptr;
+  if (here.reason && options_.communication.overlap) {
+    cohort::fail<InvalidArgument>(
+        "[strategy] ", options_.strategy,
+        ": communication.overlap is true, but gradients leave after backward: ", *here.reason);
+  }
+  const auto able = world_->gather_numbers("sums beside backward", {here.reason ? 0 : 1});
+  if (!std::all_of(able.begin(), able.end(), [](const auto& numbers) { return numbers[0] == 1; })) return nullptr;
+  return make_sums_over_processes(here.devices, std::move(here.local),
+                                  world_->split_processes(/*color=*/0, /*key=*/rank()), options_.communication.timeout);
 }
 
 std::shared_ptr<Communicator> JoinedWorkers::over_all(std::shared_ptr<Communicator> local) const {

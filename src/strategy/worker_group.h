@@ -7,10 +7,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/cluster/multi_worker_strategy.h"
 #include "cohort/device.h"
+#include "collective/devices/sums_beside.h"
 #include "collective/process/process_communicator.h"
 #include "strategy/placement.h"
 
@@ -63,6 +65,16 @@ class WorkerGroup {
   // world().
   virtual ProcessCommunicator& gradients() const { return *world_; }
 
+  // Sums that go on beside what the devices of this process's replicas compute.
+  struct Beside {
+    std::vector<torch::Device> devices;      // [replica]
+    std::shared_ptr<SumsBeside> local = {};  // over them; null: there is one replica, or `reason`
+    std::optional<std::string> reason = {};  // why nothing can go on beside; nothing: it can
+  };
+  // Returns such sums over all replicas of all workers, for one user; null: gradients leave after backward. A
+  // collective of the workers. InvalidArgument: CommunicationOptions::overlap wants them where a worker has a reason.
+  virtual std::shared_ptr<SumsBeside> beside(Beside here) const { return std::move(here.local); }
+
   // Returns a replica's end of the group of all replicas of all workers. `local` is its end of those of this process.
   virtual std::shared_ptr<Communicator> over_all(std::shared_ptr<Communicator> local) const { return local; }
   // Returns the path of gradients that the replicas of this process add up where they lie.
@@ -99,6 +111,7 @@ class JoinedWorkers final : public WorkerGroup {
   bool overlaps() const override;
   ProcessCommunicator& gradients() const override { return gradients_ ? *gradients_ : *world_; }
   int sharing_cores() const override { return sharing_cores_; }
+  std::shared_ptr<SumsBeside> beside(Beside here) const override;
   std::shared_ptr<Communicator> over_all(std::shared_ptr<Communicator> local) const override;
   GradientPath path_in_place() const override { return options_.in_place; }
   std::optional<int64_t> known_total(int64_t /*mine*/) const override { return std::nullopt; }

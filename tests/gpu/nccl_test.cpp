@@ -184,6 +184,43 @@ TEST(NcclTest, WorkersTrainAsOneDevice) {
   });
 }
 
+torch::Tensor trained_by_workers(const Strategy& strategy) {
+  const auto net = strategy.mirror([] {
+    torch::nn::Sequential made(torch::nn::Linear(8, 64), torch::nn::Tanh(), torch::nn::Linear(64, 3));
+    const torch::NoGradGuard no_grad;
+    made->to(torch::kDouble);
+    for (torch::Tensor& p : made->parameters()) p.copy_(torch::cos(torch::arange(p.numel())).view(p.sizes()) / 4);
+    return made;
+  });
+  auto optimizer = strategy.optimizer(net, SGD({.learning_rate = 0.05, .momentum = 0.9}));
+  const torch::Tensor x = torch::sin(torch::arange(96, torch::kDouble)).view({12, 8});
+  for (int step = 0; step < 10; ++step) {
+    const auto parts = (x * (1.0 + 0.1 * step)).chunk(strategy.num_replicas_in_sync());
+    strategy.run([&](Replica& replica) {
+      const torch::Tensor part = parts[static_cast<std::size_t>(replica.id())].to(replica.device());
+      optimizer[replica].minimize(replica.global_mean(net[replica]->forward(part).square().sum(1)));
+    });
+  }
+  std::vector<torch::Tensor> flat;
+  for (const auto& p : net.copies().back()->parameters()) flat.push_back(p.detach().reshape({-1}).cpu());
+  return torch::cat(flat);
+}
+
+// The gradients of each go to the others in buckets, while backward runs.
+TEST(NcclTest, WorkersExchangeBesideBackward) {
+  COHORT_NEEDS_REAL_CARDS(2);
+  const torch::Tensor alone = trained_by_workers(OneDeviceStrategy("/CPU:0"));
+  for (const char* implementation : {"nccl", "ring"}) {
+    testing::WorkersOptions options{
+        .workers = 2, .communication = {.implementation = implementation, .timeout = std::chrono::seconds(60)}};
+    for (const std::string& card : on_cards(2)) options.devices.push_back({card});
+    options.exchange.bytes_per_pack = 64;
+    testing::with_workers(options, [&](const MultiWorkerMirroredStrategy& strategy) {
+      EXPECT_LT(equivalence::distance(alone, trained_by_workers(strategy)), 1e-8) << implementation;
+    });
+  }
+}
+
 TEST(NcclTest, WorkersReduceWhatTheirCardsHave) {
   COHORT_NEEDS_REAL_CARDS(1);
   testing::WorkersOptions options{.workers = cards(),

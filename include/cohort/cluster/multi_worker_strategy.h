@@ -28,10 +28,12 @@ struct CommunicationOptions {
   // lacks it.
   std::string implementation = "auto";
   // The least bytes of a message of gradients to the other workers; 0: as ExchangeOptions says. If both are 0
-  // and messages overlap with backward, they have from 1 MiB for the last layers to 8 MiB for those before them.
+  // and messages overlap with backward, those of CPUs have from 1 MiB for the last layers to 8 MiB for those before
+  // them, those of GPUs 8 MiB, and the last one 1 MiB.
   int64_t bytes_per_pack = 0;
-  // With true, gradients leave while backward computes those of earlier layers (ring only). Unset: unless all workers
-  // share the same cores, which would have to do the work of the communication. It is the same on all workers.
+  // With true, gradients leave while backward computes those of earlier layers: of replicas on CPUs over ring only.
+  // Unset: on GPUs, and on CPUs unless all workers share the same cores, which would have to do the work of the
+  // communication. It is the same on all workers. InvalidArgument: true where GPUs add up after backward.
   std::optional<bool> overlap = std::nullopt;
   // With true, workers on the same machine (boot, process and network namespace, user) add up their gradients in memory
   // that they share; they send messages where they cannot. It is the same on all workers.

@@ -1,5 +1,6 @@
 // A replica that has all gradients of a bucket says so, and the last one begins the sum for all. So no thread waits for
-// another one in backward, where that of a device may serve several replicas.
+// another one in backward, where that of a device may serve several replicas. Sums begin in the order of the plan,
+// which is the same in all processes: a bucket that is full before its turn waits for those before it.
 #include "step/exchange/device_buckets.h"
 
 #include <algorithm>
@@ -16,6 +17,26 @@ std::vector<torch::Device> devices_of(const StrategyCore& core) {
   std::vector<torch::Device> devices;
   for (int id = 0; id < core.num_local_replicas(); ++id) devices.push_back(core.replica(id).device());
   return devices;
+}
+
+// Says which elements travel in which bucket: "gradients in 2 buckets: 0[0, 64) 0[96, 128); 0[64, 96)".
+std::string described(const std::vector<Bucket>& plan) {
+  std::string text = c10::str("gradients in ", plan.size(), " buckets:");
+  for (const Bucket& bucket : plan) {
+    if (&bucket != plan.data()) text += ";";
+    for (const BucketRun& run : bucket.runs) text += c10::str(" ", run.group, "[", run.begin, ", ", run.end, ")");
+  }
+  return text;
+}
+
+// Throws DataLoss unless an order, which may come from another process, has all parameters once.
+void require_whole(std::vector<std::size_t> order) {
+  std::sort(order.begin(), order.end());
+  for (std::size_t p = 0; p < order.size(); ++p) {
+    if (order[p] == p) continue;
+    fail<DataLoss>("[optimizer] the order of the gradients of ", order.size(), " parameters that the first worker ",
+                   "tells does not have number ", p, " once");
+  }
 }
 
 }  // namespace
@@ -47,10 +68,15 @@ void DeviceBuckets::begin_step(int local_id) {
   if (mine.tag && mine.tag->run != run) mine.steps = 0;
   const Tag now{.run = run, .step = mine.steps};
   if (mine.tag == now) return;
-  if (!mine.ended) {
+  {
     const std::lock_guard lock(mutex_);
     for (const Travelling& bucket : buckets_) {
-      if (!bucket.ends.empty()) wait(local_id, bucket.ends[static_cast<std::size_t>(local_id)]);
+      if (!mine.ended && !bucket.ends.empty()) wait(local_id, bucket.ends[static_cast<std::size_t>(local_id)]);
+    }
+    if (tag_ != now) {  // the first replica that comes to a step begins all buckets anew
+      tag_ = now;
+      begun_ = 0;
+      for (Travelling& bucket : buckets_) bucket.came = 0;
     }
   }
   mine.tag = now;
@@ -100,15 +126,17 @@ void DeviceBuckets::leave(int local_id, std::size_t bucket) {
   std::vector<torch::Tensor> sent = packed(local_id, travelling);
   PointPtr ready = sums_->mark(local_id);
   const std::lock_guard lock(mutex_);
-  if (travelling.tag != own(local_id).tag) {
-    travelling.tag = own(local_id).tag;
-    travelling.came = 0;
-  }
   travelling.sent[me] = std::move(sent);
   travelling.ready[me] = std::move(ready);
-  if (++travelling.came < replicas_) return;
-  travelling.ends = sums_->begin(c10::str("gradients, bucket ", bucket + 1, " of ", buckets_.size()), travelling.sent,
-                                 travelling.ready);
+  if (++travelling.came == replicas_) begin_sums();
+}
+
+void DeviceBuckets::begin_sums() {
+  for (; begun_ < buckets_.size() && buckets_[begun_].came == replicas_; ++begun_) {
+    Travelling& next = buckets_[begun_];
+    next.ends =
+        sums_->begin(c10::str("gradients, bucket ", begun_ + 1, " of ", buckets_.size()), next.sent, next.ready);
+  }
 }
 
 std::vector<torch::Tensor> DeviceBuckets::packed(int local_id, const Travelling& bucket) const {
@@ -144,16 +172,22 @@ void DeviceBuckets::put_missing(int local_id, const std::vector<torch::Tensor>* 
   }
 }
 
-// Gradients that the first step does not bring are taken to come last, those of late layers first.
+// Gradients that the first step does not bring are taken to come last, those of late layers first. Processes may differ
+// in the order in which gradients come, and take that of the first one.
 void DeviceBuckets::plan_by_first_step() {
   const Own& first = owns_.front();
-  std::vector<std::size_t> order = first.order;
+  std::vector<int64_t> agreed(first.order.begin(), first.order.end());
   for (std::size_t p = flat_.parameters().size(); p-- > 0;) {
-    if (first.came[p] == 0) order.push_back(p);
+    if (first.came[p] == 0) agreed.push_back(static_cast<int64_t>(p));
   }
+  sums_->take_first(agreed);
+  std::vector<std::size_t> order(agreed.begin(), agreed.end());
+  require_whole(order);
+  std::vector<Bucket> plan = plan_(order);
+  sums_->require_same(described(plan));
   for (const int times : first.came) expected_.push_back(std::max(1, times));
   buckets_of_.resize(flat_.parameters().size());
-  for (Bucket& bucket : plan_(order)) {
+  for (Bucket& bucket : plan) {
     for (const std::size_t p : bucket.parameters) buckets_of_[p].push_back(buckets_.size());
     Travelling& travelling = buckets_.emplace_back();
     travelling.plan = std::move(bucket);

@@ -1,6 +1,7 @@
-// DeviceBuckets: the gradients of replicas on devices of one process, which are added up in buckets while backward
-// still computes those of the layers before (Li et al., PyTorch Distributed, VLDB 2020), on streams beside the devices'
-// work. No thread waits for a device, and none for another replica before its own backward has ended.
+// DeviceBuckets: the gradients of replicas on devices, which are added up in buckets while backward still computes
+// those of the layers before (Li et al., PyTorch Distributed, VLDB 2020), over the replicas of this process and then
+// over other processes, on streams beside the devices' work. No thread waits for a device, and none for another replica
+// before its own backward has ended.
 #pragma once
 
 #include <torch/types.h>
@@ -30,8 +31,8 @@ using PlanBuckets = std::function<std::vector<Bucket>(std::span<const std::size_
 
 class DeviceBuckets {
  public:
-  // `gradients` gets the sums. The first step plans the buckets, by the order in which replica 0's backward brings its
-  // gradients; those of that step leave after it.
+  // `gradients` gets the sums. The first step plans the buckets, by the order in which the backward of the first
+  // replica of all processes brings its gradients; those of that step leave after it.
   DeviceBuckets(StrategyCore& core, FlatParameters& flat, FlatGradients& gradients, std::shared_ptr<SumsBeside> sums,
                 GradientWire wire, PlanBuckets plan);
   DeviceBuckets(const DeviceBuckets&) = delete;
@@ -77,7 +78,6 @@ class DeviceBuckets {
   struct Travelling {
     Bucket plan;
     // In a step, guarded by mutex_.
-    std::optional<Tag> tag;
     std::size_t came = 0;                          // replicas
     SumsBeside::Tensors sent;                      // [replica]: the runs as they travel
     std::vector<PointPtr> ready;                   // [replica]
@@ -93,6 +93,7 @@ class DeviceBuckets {
   void put(int local_id, std::size_t parameter, const torch::Tensor& gradient);
   void has(int local_id, std::size_t parameter);
   void leave(int local_id, std::size_t bucket);
+  void begin_sums();
   void plan_by_first_step();
   void put_missing(int local_id, const std::vector<torch::Tensor>* gradients);
   void wait(int local_id, const std::vector<PointPtr>& ends) const;
@@ -112,6 +113,8 @@ class DeviceBuckets {
   std::vector<int> expected_;                         // [parameter]: how often its gradient comes until it is whole
   std::vector<Own> owns_;                             // [replica]
   std::mutex mutex_;
+  std::optional<Tag> tag_;  // of the step that the buckets are in; guarded by mutex_
+  std::size_t begun_ = 0;   // sums of it; guarded by mutex_
   WatchedBackward watched_;
 };
 
