@@ -326,13 +326,13 @@ TEST(GraphsBesideOthers, RefuseOtherOptimizers) {
 TEST(GraphsBesideOthers, NameAReplicaThatDoesNotCome) {
   COHORT_NEEDS_THE_STAND_IN();
   const auto late = [](int64_t step, int replica, torch::Tensor&) {
-    if (step == 4 && replica == 1) std::this_thread::sleep_for(milliseconds(250));
+    if (step == 4 && replica == 1) std::this_thread::sleep_for(milliseconds(700));
   };
-  const Program program{.strategy = [] { return linked(on_cards(2), {}, milliseconds(150)); }, .before = late};
+  const Program program{.strategy = [] { return linked(on_cards(2), {}, milliseconds(500)); }, .before = late};
   const Outcome captured = outcome_of(program, true);
   ASSERT_EQ(captured.errors.size(), 1U);
   EXPECT_THAT(captured.errors.front(),
-              HasSubstr("replica 0 waited 150 ms in the exchange of the gradients for replica(s) 1"));
+              HasSubstr("replica 0 waited 500 ms in the exchange of the gradients for replica(s) 1"));
   EXPECT_EQ(captured.segments, 2) << "the graphs run again";
 }
 
@@ -342,7 +342,7 @@ TEST(GraphsBesideOthers, AreEndedWhereACardDoesNotGetItsOwn) {
   const auto failing = [](int64_t step, int replica, torch::Tensor&) {
     if (step == 4 && replica == 1) MeetingLink::fails_on = 1;
   };
-  const Program program{.strategy = [] { return linked(on_cards(2), {}, milliseconds(150)); }, .before = failing};
+  const Program program{.strategy = [] { return linked(on_cards(2), {}, milliseconds(500)); }, .before = failing};
   const Outcome captured = outcome_of(program, true);
   ASSERT_EQ(captured.errors.size(), 3U) << "and nothing is done on a link that has ended";
   EXPECT_THAT(captured.errors.front(), HasSubstr("the card has come to grief"));
@@ -350,7 +350,7 @@ TEST(GraphsBesideOthers, AreEndedWhereACardDoesNotGetItsOwn) {
       captured.errors.back(),
       AllOf(HasSubstr("meeting: collective "),
             HasSubstr("(graphs with all_reduce of gradients, 128 bytes in 2 bucket(s)"),
-            HasSubstr("has taken 150 ms: replica 1 (xpu:1) has not come, while it waits on replica 0 (xpu:0)")));
+            HasSubstr("has taken 500 ms: replica 1 (xpu:1) has not come, while it waits on replica 0 (xpu:0)")));
 }
 
 }  // namespace
