@@ -12,7 +12,7 @@ namespace cohort {
 
 namespace {
 
-constexpr auto kWatched = c10::DebugInfoKind::PRODUCER_INFO;
+const auto kWatched = c10::DebugInfoKind::PRODUCER_INFO;  // a constant expression before LibTorch 2.15 alone
 
 // Calls visit with each tensor of a value that is defined.
 template <typename Visit>
