@@ -68,6 +68,13 @@ TEST(MatrixProduct, InPiecesOfRows) {
   EXPECT_TRUE(torch::allclose(result.narrow(0, 0, 150), torch::mm(a.narrow(0, 50, 150), b), 1e-3, 1e-3));
 }
 
+TEST(MatrixProduct, OfRowsPagesApart) {
+  torch::manual_seed(7);
+  const torch::Tensor a = torch::randn({70, 1024}).t(), b = torch::randn({70, 9}), result = torch::empty({1024, 9});
+  store_product(result, a, b);
+  EXPECT_TRUE(torch::allclose(result, torch::mm(a, b), 1e-4, 1e-4));
+}
+
 // oneDNN's kernels keep a buffer at the stack pointer, where the handler's frame would lie.
 TEST(MatrixProduct, BesideSignals) {
   static std::atomic<int> signals;
