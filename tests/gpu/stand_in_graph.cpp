@@ -19,7 +19,7 @@ namespace cohort::gpu {
 
 namespace {
 
-constexpr auto kCapture = c10::DebugInfoKind::TEST_INFO;
+const auto kCapture = c10::DebugInfoKind::TEST_INFO;
 
 template <typename Visit>
 void each_on_card(const c10::IValue& value, const Visit& visit) {
