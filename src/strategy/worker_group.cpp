@@ -145,6 +145,10 @@ WorkerGroup::~WorkerGroup() = default;
 JoinedWorkers::JoinedWorkers(const WorkerGroupOptions& options) : WorkerGroup(nullptr), options_(options) {
   const bool on_gpus = is_gpu(options.devices.front().torch_device);
   const std::string kind = choose_communication(options.communication, options.under_mpi, on_gpus);
+  if (kind == "mpi" && !on_gpus && options.communication.overlap.value_or(false)) {
+    cohort::fail<InvalidArgument>("[strategy] ", options.strategy, ": communication.overlap is true, but over mpi ",
+                                  "gradients of CPUs leave after backward; wanted implementation \"ring\"");
+  }
   check_members(enter(own_info(kind)));
   world_ = connect(kind);
   if (overlaps()) gradients_ = world_->split_processes(/*color=*/0, /*key=*/rank());

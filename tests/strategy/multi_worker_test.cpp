@@ -290,6 +290,14 @@ TEST(MultiWorker, WorkersThatDifferAreNamed) {
                     "the workers differ in algorithm: worker 0 has \"auto\", worker 1 has \"tree\"");
 }
 
+TEST(MultiWorker, OverlapOverMpiIsRefused) {
+  MultiWorkerOptions options = options_of(testing::loopback_workers(2), TaskId{"worker", 0});
+  options.communication.implementation = "mpi";
+  options.communication.overlap = true;
+  EXPECT_THAT(error_of<InvalidArgument>([&] { (void)MultiWorkerMirroredStrategy(options); }),
+              HasSubstr("communication.overlap is true, but over mpi"));
+}
+
 // Returns what worker 0 says of the second of two workers, which joins the cluster with `info` and leaves it.
 // What worker 0 has told of itself comes to `first`.
 std::string said_of(const std::string& info, std::string* first = nullptr) {
