@@ -13,9 +13,6 @@
 #include "tests/gpu/meeting_link.h"
 #include "tests/gpu/stand_in_streams.h"
 
-#define COHORT_NEEDS_THE_STAND_IN() \
-  if (!stands_in()) GTEST_SKIP() << "no stand-in for cards was asked for"
-
 namespace cohort::beside_test {
 namespace {
 

@@ -15,9 +15,6 @@
 #include "tests/support/process_ranks.h"
 #include "tests/support/workers.h"
 
-#define COHORT_NEEDS_THE_STAND_IN() \
-  if (!stands_in()) GTEST_SKIP() << "no stand-in for cards was asked for"
-
 namespace cohort::beside_workers_test {
 namespace {
 

@@ -16,9 +16,6 @@
 #include "tests/support/errors.h"
 #include "tests/support/process_ranks.h"
 
-#define COHORT_NEEDS_THE_STAND_IN() \
-  if (!stands_in()) GTEST_SKIP() << "no stand-in for cards was asked for"
-
 namespace cohort::card_sums_test {
 namespace {
 

@@ -79,3 +79,6 @@ inline std::vector<std::string> parts_of_one_card() {
 #define COHORT_NEEDS_REAL_CARDS(count)                                                              \
   if (cohort::gpu::stands_in()) GTEST_SKIP() << "needs " << (count) << " CUDA cards that are real"; \
   COHORT_NEEDS_CARDS(count)
+// Skips a test of something that cards cannot be made to do, such as to be late.
+#define COHORT_NEEDS_THE_STAND_IN() \
+  if (!cohort::gpu::stands_in()) GTEST_SKIP() << "no stand-in for cards was asked for"

@@ -18,9 +18,6 @@
 #include "tests/gpu/programs.h"
 #include "tests/support/errors.h"
 
-#define COHORT_NEEDS_THE_STAND_IN() \
-  if (!stands_in()) GTEST_SKIP() << "no stand-in for cards was asked for"
-
 namespace cohort::exchange_in_graph_test {
 namespace {
 
