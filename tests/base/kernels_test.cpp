@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/kernels/isa.h"
+#include "base/kernels/pool_shape.h"
 #include "base/kernels/vector_table.h"
 #include "cohort/error.h"
 
@@ -198,6 +199,70 @@ TYPED_TEST(KernelsTest, BiasesAndTheirGradients) {
   T nan = std::numeric_limits<T>::quiet_NaN(), zero = 0;
   add_bias(&nan, &zero, {.rows = 1, .columns = 1, .stride = 1}, /*relu=*/true, kDtype<T>);
   EXPECT_TRUE(std::isnan(nan)) << "as LibTorch's ReLU";
+}
+
+// The pooling of one image, an element at a time.
+template <typename T>
+struct Pooled {
+  std::vector<T> y, dst, sums;
+  std::vector<uint8_t> places;
+
+  Pooled(const PoolShape& s, const std::vector<T>& image, const std::vector<T>& bias, const std::vector<T>& gradient) {
+    dst.resize(image.size());
+    sums.resize(bias.size());
+    for (int64_t window = 0; window < s.windows_down * s.windows_across; ++window) {
+      for (int64_t channel = 0; channel < s.channels; ++channel) {
+        const int64_t top = window / s.windows_across * s.stride_down - s.above;
+        const int64_t left = window % s.windows_across * s.stride_across - s.left;
+        int64_t place = -1, most = 0;
+        for (int64_t i = 0; i < s.window_height * s.window_width; ++i) {
+          const int64_t row = top + i / s.window_width, column = left + i % s.window_width;
+          if (row < 0 || row >= s.height || column < 0 || column >= s.width) continue;
+          const int64_t at = (row * s.width + column) * s.channels + channel;
+          if (place < 0 || image[static_cast<std::size_t>(at)] > image[static_cast<std::size_t>(most)]) {
+            place = i;
+            most = at;
+          }
+        }
+        y.push_back(std::max(image[static_cast<std::size_t>(most)] + bias[static_cast<std::size_t>(channel)], T(0)));
+        places.push_back(static_cast<uint8_t>(place));
+        const T passed = y.back() > T(0) ? gradient[y.size() - 1] : T(0);
+        dst[static_cast<std::size_t>(most)] += passed;
+        sums[static_cast<std::size_t>(channel)] += passed;
+      }
+    }
+  }
+};
+
+TYPED_TEST(KernelsTest, PoolsImagesAndTheirGradients) {
+  using T = TypeParam;
+  for (const int64_t channels : {1, 31, 103, 600}) {
+    for (const PoolShape& shape : {PoolShape{5, 4, channels, 2, 2, 2, 2, 2, 2, 0, 0},     // a row is in no window
+                                   PoolShape{5, 4, channels, 5, 4, 3, 3, 1, 1, 1, 1},     // windows overlap
+                                   PoolShape{5, 4, channels, 3, 1, 2, 3, 2, 3, 0, 0}}) {  // and reach beyond the end
+      const auto n = static_cast<std::size_t>(shape.windows_down * shape.windows_across * channels);
+      const std::vector<T> image = numbers<T>(20 * channels, 1), bias = numbers<T>(channels, 2);
+      const std::vector<T> gradient = numbers<T>(static_cast<int64_t>(n), 3);
+      const Pooled<T> wanted(shape, image, bias, gradient);
+      for (const Isa isa : kIsas) {
+        if (isa > best_isa()) continue;
+        const Kernels<T>& own = kernels_of<T>(isa);
+        std::vector<T> y(n), dst(image.size(), T(9)), sums(bias.size(), T(9));
+        std::vector<uint8_t> places(n);
+        own.max_pool(y.data(), places.data(), image.data(), bias.data(), shape, /*relu=*/true);
+        EXPECT_EQ(y, wanted.y);
+        EXPECT_EQ(places, wanted.places);
+        own.max_pool_gradient(dst.data(), sums.data(), gradient.data(), y.data(), places.data(), shape);
+        EXPECT_EQ(dst, wanted.dst);
+        EXPECT_EQ(sums, wanted.sums);
+        own.max_pool_gradient(dst.data(), sums.data(), gradient.data(), nullptr, places.data(), shape);
+        std::vector<T> least(n), largest(n);
+        own.max_pool(least.data(), places.data(), image.data(), nullptr, shape, /*relu=*/false);
+        own.max_pool(largest.data(), places.data(), image.data(), nullptr, shape, /*relu=*/true);
+        for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(largest[i], std::max(least[i], T(0)));
+      }
+    }
+  }
 }
 
 TYPED_TEST(KernelsTest, EntropiesAndTheirGradients) {

@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "base/kernels/choose.h"
 #include "base/kernels/entropy.h"
+#include "base/kernels/pooling.h"
 #include "base/kernels/vector_table.h"
 
 namespace cohort::kernels {
@@ -81,6 +82,22 @@ void entropy_gradient(void* dst, const void* factors, int64_t step, const void* 
     kernels.entropy_gradient(static_cast<T*>(dst), static_cast<const T*>(factors), step,
                              static_cast<const T*>(of.logits), of.labels, static_cast<const T*>(shifts), of.rows,
                              of.classes);
+  });
+}
+
+void max_pool(void* y, uint8_t* places, const void* image, const void* bias, const PoolShape& shape, bool relu,
+              c10::ScalarType dtype) {
+  with_dtype(dtype, "max_pool", [&]<typename T>(const Kernels<T>& kernels) {
+    kernels.max_pool(static_cast<T*>(y), places, static_cast<const T*>(image), static_cast<const T*>(bias), shape,
+                     relu);
+  });
+}
+
+void max_pool_gradient(void* dst, void* sums, const void* gradient, const void* y, const uint8_t* places,
+                       const PoolShape& shape, c10::ScalarType dtype) {
+  with_dtype(dtype, "max_pool_gradient", [&]<typename T>(const Kernels<T>& kernels) {
+    kernels.max_pool_gradient(static_cast<T*>(dst), static_cast<T*>(sums), static_cast<const T*>(gradient),
+                              static_cast<const T*>(y), places, shape);
   });
 }
 

@@ -270,11 +270,114 @@ void entropy_gradient(T* dst, const T* factors, int64_t step, const T* logits, c
   }
 }
 
-template <typename T>
-constexpr Kernels<T> kKernels = {sum_into<T>,      add_into<T>,   scale<T>,
-                                 squared_norm<T>,  all_finite<T>, add_bias<T>,
+// The part of a window that lies in the image: rows and columns of the window, whose first element, in the image or
+// not, is `corner`, counted in elements of the image.
+struct Under {
+  int64_t corner, top, bottom, left, right;
+};
 
-                                 bias_gradient<T>, entropy<T>,    entropy_gradient<T>};
+inline Under under_window(const PoolShape& shape, int64_t down, int64_t across) {
+  const int64_t y = down * shape.stride_down - shape.above;
+  const int64_t x = across * shape.stride_across - shape.left;
+  const int64_t below = shape.height - y, right = shape.width - x;
+  return {.corner = y * shape.width + x,
+          .top = y < 0 ? -y : 0,
+          .bottom = below < shape.window_height ? below : shape.window_height,
+          .left = x < 0 ? -x : 0,
+          .right = right < shape.window_width ? right : shape.window_width};
+}
+
+// Stores some channels of one window: kSize or, if that is 0, `size`, less than 32. Numbers that the compiler knows
+// keep them in registers.
+template <int kSize, typename T>
+inline void pool_window(T* y, uint8_t* places, const T* image, const Under& under, const PoolShape& shape,
+                        int64_t size) {
+  T most[kSize > 0 ? kSize : 32], where[kSize > 0 ? kSize : 32];
+  if (kSize > 0) size = kSize;
+  const T* row = image + (under.corner + under.top * shape.width) * shape.channels;
+  for (int64_t i = 0; i < size; ++i) most[i] = row[under.left * shape.channels + i];
+  for (int64_t i = 0; i < size; ++i) where[i] = static_cast<T>(under.top * shape.window_width + under.left);
+  for (int64_t down = under.top; down < under.bottom; ++down, row += shape.width * shape.channels) {
+    for (int64_t across = under.left; across < under.right; ++across) {
+      const T* const element = row + across * shape.channels;
+      const T place = static_cast<T>(down * shape.window_width + across);
+      for (int64_t i = 0; i < size; ++i) {
+        const bool larger = element[i] > most[i] || element[i] != element[i];
+        most[i] = larger ? element[i] : most[i];
+        where[i] = larger ? place : where[i];
+      }
+    }
+  }
+  for (int64_t i = 0; i < size; ++i) y[i] = most[i];
+  for (int64_t i = 0; i < size; ++i) places[i] = static_cast<uint8_t>(where[i]);
+}
+
+template <typename T>
+void max_pool(T* y, uint8_t* places, const T* image, const T* bias, const PoolShape& shape, bool relu) {
+  const int64_t channels = shape.channels;
+  for (int64_t down = 0; down < shape.windows_down; ++down) {
+    for (int64_t across = 0; across < shape.windows_across; ++across, y += channels, places += channels) {
+      const Under under = under_window(shape, down, across);
+      int64_t at = 0;
+      for (; at + 64 <= channels; at += 64) pool_window<64>(y + at, places + at, image + at, under, shape, 64);
+      for (; at + 32 <= channels; at += 32) pool_window<32>(y + at, places + at, image + at, under, shape, 32);
+      if (at < channels) pool_window<0>(y + at, places + at, image + at, under, shape, channels - at);
+      if (bias != nullptr) {
+        add_bias(y, bias, 1, channels, 0, relu);
+      } else if (relu) {
+        COHORT_INDEPENDENT
+        for (int64_t i = 0; i < channels; ++i) y[i] = y[i] < T(0) ? T(0) : y[i];
+      }
+    }
+  }
+}
+
+// Adds at most kBlock channels of a window's gradient to the elements that they are of.
+template <typename T>
+void spread_window(T* dst, const T* gradient, const uint8_t* places, const Under& under, const PoolShape& shape,
+                   int64_t size) {
+  T where[kBlock];
+  for (int64_t i = 0; i < size; ++i) where[i] = static_cast<T>(places[i]);
+  for (int64_t row = under.top; row < under.bottom; ++row) {
+    for (int64_t column = under.left; column < under.right; ++column) {
+      T* const element = dst + (under.corner + row * shape.width + column) * shape.channels;
+      const T place = static_cast<T>(row * shape.window_width + column);
+      COHORT_INDEPENDENT
+      for (int64_t i = 0; i < size; ++i) element[i] += where[i] == place ? gradient[i] : T(0);
+    }
+  }
+}
+
+template <typename T>
+void max_pool_gradient(T* dst, T* sums, const T* gradient, const T* y, const uint8_t* places, const PoolShape& shape) {
+  const int64_t channels = shape.channels;
+  const int64_t step = y == nullptr ? 0 : channels;
+  T own[kBlock];
+  __builtin_memset(dst, 0, static_cast<size_t>(shape.height * shape.width * channels) * sizeof(T));
+  for (int64_t i = 0; i < channels; ++i) sums[i] = T(0);
+  for (int64_t down = 0; down < shape.windows_down; ++down) {
+    for (int64_t across = 0; across < shape.windows_across; ++across) {
+      const Under under = under_window(shape, down, across);
+      for (int64_t at = 0; at < channels; at += kBlock) {
+        const int64_t size = channels - at < kBlock ? channels - at : kBlock;
+        const T* passed = gradient + at;
+        if (y == nullptr) {
+          sum_two(sums + at, sums + at, passed, size);
+        } else {
+          row_gradient(own, passed, y + at, sums + at, size);
+          passed = own;
+        }
+        spread_window(dst + at, passed, places + at, under, shape, size);
+      }
+      gradient += channels, places += channels, y += step;
+    }
+  }
+}
+
+template <typename T>
+constexpr Kernels<T> kKernels = {sum_into<T>,         add_into<T>,      scale<T>,   squared_norm<T>,     all_finite<T>,
+                                 add_bias<T>,         bias_gradient<T>, entropy<T>, entropy_gradient<T>, max_pool<T>,
+                                 max_pool_gradient<T>};
 
 }  // namespace
 

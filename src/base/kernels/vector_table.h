@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "base/kernels/pool_shape.h"
+
 namespace cohort::kernels {
 
 template <typename T>
@@ -18,6 +20,9 @@ struct Kernels {
   void (*entropy)(T* losses, T* shifts, const T* logits, const int64_t* labels, int64_t rows, int64_t columns);
   void (*entropy_gradient)(T* dst, const T* factors, int64_t step, const T* logits, const int64_t* labels,
                            const T* shifts, int64_t rows, int64_t columns);
+  void (*max_pool)(T* y, uint8_t* places, const T* image, const T* bias, const PoolShape& shape, bool relu);
+  void (*max_pool_gradient)(T* dst, T* sums, const T* gradient, const T* y, const uint8_t* places,
+                            const PoolShape& shape);
 };
 
 struct Table {
