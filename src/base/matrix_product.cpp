@@ -91,9 +91,11 @@ bool multiplied_by_onednn(const torch::Tensor& result, const torch::Tensor& a, c
   const Matrix right(b);
   const Matrix sum(result);
   if (!left.fits || !right.fits || !sum.fits || sum.transposed) return false;
-  // The elements of a row lie a multiple of 4 KiB apart and fall on the same lines of the first cache: OpenBLAS copies
-  // them faster, so that the product takes a tenth to a sixth less.
+  // The elements of a row, or of a column of the right matrix, lie a multiple of 4 KiB apart and fall on the same lines
+  // of the first cache: OpenBLAS copies them faster, so that the product takes a tenth to a sixth less. On the right it
+  // is as fast at least, and twice as fast for 64 x 9216 by 9216 x 64.
   if (left.transposed && left.leading % 1024 == 0) return false;
+  if (right.transposed && right.leading % 1024 == 0) return false;
   constexpr int64_t kProducts = int64_t{1} << 29;  // of numbers, in a piece
   constexpr int64_t kRows = 64;                    // so that a piece runs nearly as fast as the whole
   const int64_t rows = result.size(0);
