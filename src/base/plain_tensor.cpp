@@ -6,8 +6,16 @@
 namespace cohort {
 
 bool is_plain(const torch::Tensor& tensor) {
+  return is_plain_strided(tensor) && tensor.is_contiguous();
+}
+
+bool is_plain_strided(const torch::Tensor& tensor) {
   static const c10::DispatchKeySet plain = at::empty({0}).key_set();
-  return tensor.key_set() == plain && tensor.is_contiguous() && !torch::autograd::isFwGradDefined(tensor);
+  return tensor.key_set() == plain && !torch::autograd::isFwGradDefined(tensor);
+}
+
+bool is_own(const torch::Tensor& tensor) {
+  return tensor.use_count() == 1 && tensor.storage().use_count() == 1;
 }
 
 }  // namespace cohort

@@ -20,7 +20,7 @@ bool PlainOperation::begin() {
 }
 
 void PlainOperation::note(const torch::Tensor& input) const {
-  if (watch_ != nullptr) watch_->note_use(input);
+  if (watch_ != nullptr && input.defined()) watch_->note_use(input);
 }
 
 }  // namespace cohort

@@ -24,6 +24,15 @@ class PlainOperation {
     (note(inputs), ...);
   }
 
+  // The same for tensors of any strides, of which some may be undefined.
+  struct Strided {};
+  template <typename... Tensors>
+  explicit PlainOperation(Strided /*tag*/, const Tensors&... inputs) {
+    if (!((!inputs.defined() || is_plain_strided(inputs)) && ...) || !begin()) return;
+    begins_ = true;
+    (note(inputs), ...);
+  }
+
   // Returns whether it may begin: the inputs are plain tensors, and nothing else wants to see what is done with them.
   bool begins() const { return begins_; }
 

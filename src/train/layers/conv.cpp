@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include "cohort/train/layers.h"
+#include "train/layers/fused_convolution.h"
 #include "train/layers/parts_between.h"
 #include "train/layers/support.h"
 
@@ -41,11 +42,10 @@ class ConvModule final : public ConvolutionModule, public DividedModule, public 
     conv_.bias_initializer.fill(bias_, conv_.fan_in, conv_.fan_out);
   }
 
-  torch::Tensor forward(const torch::Tensor& x) override { return conv_.activation.overwrite(convolve(x)); }
   const Activation& activation() const override { return conv_.activation; }
 
   torch::Tensor convolve(const torch::Tensor& input) override {
-    const torch::Tensor x = adds_channel_ && input.dim() == 3 ? input.unsqueeze(1) : input;
+    const torch::Tensor x = with_channel(input);
     const bool in_parts = gets_parts() || passed_from() != nullptr;
     check_input(name_, conv_.type, x, 4, 1, in_parts ? weight_.size(1) * conv_.groups : conv_.channels);
     switch (form_) {
@@ -67,6 +67,12 @@ class ConvModule final : public ConvolutionModule, public DividedModule, public 
     }
     return {};
   }
+  torch::Tensor fused(const torch::Tensor& input, const AfterConvolution& after) const override {
+    const torch::Tensor x = with_channel(input);
+    const bool fits = form_ == Form::kWhole && x.dim() == 4 && x.size(1) == conv_.channels;
+    return fits ? fused_convolution(x, weight_, bias_, conv_.window, conv_.groups, after) : torch::Tensor();
+  }
+
   torch::Tensor penalty() const override {
     return penalty_of({{conv_.kernel_regularizer, weight_}, {conv_.bias_regularizer, bias_}});
   }
@@ -109,6 +115,10 @@ class ConvModule final : public ConvolutionModule, public DividedModule, public 
   // The replicas along an axis compute some filters each; or some groups, of their own input channels; or they take
   // some input channels each, and the products are added up.
   enum class Form { kWhole, kFilters, kGroups, kChannels };
+
+  torch::Tensor with_channel(const torch::Tensor& x) const {
+    return adds_channel_ && x.dim() == 3 ? x.unsqueeze(1) : x;
+  }
 
   Convolution conv_;  // with the groups of this replica
   std::string name_;
@@ -258,7 +268,6 @@ class SeparableConvModule final : public ConvolutionModule {
     options.bias_initializer.fill(bias_, Fans::of_kernel({options.filters}));
   }
 
-  torch::Tensor forward(const torch::Tensor& x) override { return options_.activation.overwrite(convolve(x)); }
   const Activation& activation() const override { return options_.activation; }
 
   torch::Tensor convolve(const torch::Tensor& input) override {

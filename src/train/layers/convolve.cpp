@@ -33,6 +33,12 @@ torch::Tensor convolve_images(const torch::Tensor& input, const torch::Tensor& w
                     padding, {window.height.dilation, window.width.dilation}, groups);
 }
 
+torch::Tensor ConvolutionModule::forward(const torch::Tensor& x) {
+  const bool relu = activation().is_relu();
+  const torch::Tensor y = fused(x, {.relu = relu});
+  return y.defined() && relu ? y : activation().overwrite(y.defined() ? y : convolve(x));
+}
+
 void check_window(std::string_view type, torch::IntArrayRef kernel, torch::IntArrayRef strides,
                   torch::IntArrayRef dilation) {
   const auto check = [&](const char* name, torch::IntArrayRef sizes) {

@@ -54,11 +54,6 @@ torch::Tensor rows_of(const torch::Tensor& x) {
   return x.dim() == 2 ? x : x.view({-1, x.size(-1)});
 }
 
-// Returns whether nobody else has the tensor or its memory.
-bool is_own(const torch::Tensor& tensor) {
-  return tensor.use_count() == 1 && tensor.storage().use_count() == 1;
-}
-
 // Calls multiply(part of the result, of a, of b) for the product of a and b: once, or for parts of columns or of rows,
 // of which there are more, on a team or on the threads that an operation may use. A BLAS's own threads are off
 // (base/cpu_threads.h).

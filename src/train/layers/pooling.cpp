@@ -18,6 +18,7 @@ class WindowPoolingModule final : public PoolingModule, public PartsBetween {
       : pool_(pool), type_(type), window_(window), name_(context.name), channels_(context.input[0]) {}
 
   bool takes_maximum() const override { return pool_ == Pool::kMax; }
+  const Window2& window() const override { return window_; }
   Parts parts() const override { return Parts::kPassesChannels; }
   torch::Tensor forward(const torch::Tensor& x) override {
     check_input(name_, type_, x, 4, 1, passed_from() == nullptr ? channels_ : x.size(1));

@@ -25,15 +25,6 @@ void walk(const std::vector<Layer>& layers, BuildContext context, const Fn& fn) 
   }
 }
 
-// A convolution that ends in a relu, before a pooling of maxima. The relu may come last: the largest of relus is the
-// relu of the largest, bit for bit, so is the gradient, and there are only a fraction of the elements to do it for.
-ConvolutionModule* rectified_before(LayerModule& layer, LayerModule& next) {
-  auto* convolution = dynamic_cast<ConvolutionModule*>(&layer);
-  const auto* pooling = dynamic_cast<const PoolingModule*>(&next);
-  const bool commute = convolution != nullptr && convolution->activation().is_relu() && pooling != nullptr;
-  return commute && pooling->takes_maximum() ? convolution : nullptr;
-}
-
 }  // namespace
 
 void name_layers(std::vector<Layer>& layers) {
@@ -64,8 +55,16 @@ SequentialModule::SequentialModule(const std::vector<Layer>& layers, BuildContex
   join_parts(layers_);
   begins_chunk_.assign(layers_.size(), false);
   for (std::size_t i = 0; i < layers_.size(); ++i) {
-    rectified_later_.push_back(i + 1 < layers_.size() ? rectified_before(*layers_[i], *layers_[i + 1]) : nullptr);
+    pooled_.push_back(i + 1 < layers_.size() ? pooled_before(*layers_[i], *layers_[i + 1]) : Pooled());
   }
+}
+
+SequentialModule::Pooled SequentialModule::pooled_before(LayerModule& layer, LayerModule& next) {
+  auto* const convolution = dynamic_cast<ConvolutionModule*>(&layer);
+  auto* const pooling = dynamic_cast<PoolingModule*>(&next);
+  if (convolution == nullptr || pooling == nullptr || !pooling->takes_maximum()) return {};
+  if (!convolution->activation().is_relu() && !convolution->activation().is_linear()) return {};
+  return {.convolution = convolution, .pooling = pooling};
 }
 
 namespace {
@@ -87,20 +86,29 @@ torch::Tensor SequentialModule::forward(const torch::Tensor& input, const torch:
   std::size_t i = 0;
   try {
     for (; i < layers_.size(); ++i) {
-      ConvolutionModule* convolution = rectified_later_[i];
       x = entering(i, x);
-      if (convolution == nullptr) {
-        x = layers_[i]->forward(x);
-      } else {
-        x = convolution->convolve(x);
-        x = convolution->activation().overwrite(layers_[++i]->forward(x));
-      }
+      x = pooled_[i].convolution == nullptr ? layers_[i]->forward(x) : forward_pooled(i, x);
     }
   } catch (const Unimplemented& error) {
     if (std::string_view(error.what()).substr(0, kOfParts.size()) != kOfParts) throw;
     fail<Unimplemented>("[model] the layer \"", named_children()[i].key(), "\": ", error.what());
   }
   return x;
+}
+
+// The relu may come last: the largest of relus is the relu of the largest, bit for bit, so is the gradient, and there
+// are only a fraction of the elements to do it for.
+torch::Tensor SequentialModule::forward_pooled(std::size_t& layer, const torch::Tensor& x) {
+  const auto [convolution, pooling] = pooled_[layer];
+  const Activation& activation = convolution->activation();
+  torch::Tensor y = convolution->fused(x, {.relu = activation.is_relu(), .pooling = &pooling->window()});
+  if (y.defined()) {
+    ++layer;
+    return y;
+  }
+  y = convolution->convolve(x);
+  ++layer;  // an error is that of the pooling from here on
+  return activation.overwrite(pooling->forward(y));
 }
 
 // The mask goes beside the values from the layer that makes it to the last one that keeps the steps.
@@ -131,7 +139,7 @@ void SequentialModule::set_cut(const std::vector<std::size_t>& first) {
   begins_chunk_.assign(layers_.size(), false);
   for (const std::size_t layer : first) {
     begins_chunk_[layer] = true;
-    rectified_later_[layer - 1] = nullptr;  // does all of its own work
+    pooled_[layer - 1] = {};  // does its own work alone
   }
 }
 

@@ -41,10 +41,19 @@ class SequentialModule final : public torch::nn::Module, public LeavesParts {
   torch::Tensor entering(std::size_t layer, const torch::Tensor& x) const;
   torch::Tensor forward_with_masks(const torch::Tensor& input, const torch::Tensor& given);
 
+  // A layer that does the next one's work, too.
+  struct Pooled {
+    ConvolutionModule* convolution = nullptr;
+    PoolingModule* pooling = nullptr;
+  };
+  static Pooled pooled_before(LayerModule& layer, LayerModule& next);
+  // Returns the output of the layer and the next one, which is what `layer` is then.
+  torch::Tensor forward_pooled(std::size_t& layer, const torch::Tensor& x);
+
   std::vector<std::shared_ptr<LayerModule>> layers_;
-  bool makes_masks_ = false;                         // a layer does
-  std::vector<bool> begins_chunk_;                   // one a layer
-  std::vector<ConvolutionModule*> rectified_later_;  // one a layer, null for those that do all of their own work
+  bool makes_masks_ = false;        // a layer does
+  std::vector<bool> begins_chunk_;  // one a layer
+  std::vector<Pooled> pooled_;      // one a layer, empty for those that do all of their own work and nothing else
 };
 
 // Returns the output shape of each layer, for an input of this shape.

@@ -79,18 +79,6 @@ Layer make_layer(const Options& options, bool trainable = true) {
   return Layer(std::make_shared<Kind>(options), options.name, trainable);
 }
 
-// forward() is activation() of convolve().
-class ConvolutionModule : public LayerModule {
- public:
-  virtual torch::Tensor convolve(const torch::Tensor& x) = 0;
-  virtual const Activation& activation() const = 0;
-};
-
-class PoolingModule : public LayerModule {
- public:
-  virtual bool takes_maximum() const = 0;
-};
-
 // A convolution or a pooling along one dimension.
 struct Window {
   int64_t size = 1;
@@ -110,6 +98,29 @@ struct Window2 {
   Window height;
   Window width;
 };
+
+// What follows a convolution of images.
+struct AfterConvolution {
+  bool relu = false;                 // max(y, 0)
+  const Window2* pooling = nullptr;  // the windows whose largest elements are the result; null: there are none
+};
+
+class PoolingModule : public LayerModule {
+ public:
+  virtual bool takes_maximum() const = 0;
+  virtual const Window2& window() const = 0;
+};
+
+// forward() is activation() of convolve().
+class ConvolutionModule : public LayerModule {
+ public:
+  torch::Tensor forward(const torch::Tensor& x) final;
+  virtual torch::Tensor convolve(const torch::Tensor& x) = 0;
+  virtual const Activation& activation() const = 0;
+  // Returns the convolution with what follows it, or undefined if convolve() and operations have to do it.
+  virtual torch::Tensor fused(const torch::Tensor& /*x*/, const AfterConvolution& /*after*/) const { return {}; }
+};
+
 Window2 make_window(Size2 size, Size2 stride, Size2 dilation, Padding padding);
 // Fails with InvalidArgument for Padding::kCausal, which images do not have.
 void check_padding(std::string_view type, Padding padding);

@@ -1,0 +1,44 @@
+// The largest elements of windows on images with the channels last, and their gradients, by vector code.
+#pragma once
+
+#include <torch/types.h>
+
+#include <vector>
+
+#include "base/kernels/pool_shape.h"
+#include "train/layers/support.h"
+
+namespace cohort {
+
+// Tensors are plain ones of the CPU (base/plain_tensor.h), float32 or float64, with the channels last. Autograd does
+// not see what is done, on the threads that an operation may use.
+class MaxPool {
+ public:
+  // For images of these sizes, [batch, channels, height, width].
+  MaxPool(const Window2& window, torch::IntArrayRef sizes);
+
+  // Returns whether it can be done with a window.
+  static bool fits(const Window2& window);
+
+  // Returns the sizes of so many images, and of their results.
+  std::vector<int64_t> image_sizes(int64_t number) const;
+  std::vector<int64_t> result_sizes(int64_t number) const;
+
+  // Stores the result, with bias (may be undefined) and ReLU, in y, and where in their windows its elements lie in
+  // `places`, bytes of the same sizes.
+  void store(const torch::Tensor& y, const torch::Tensor& places, const torch::Tensor& images,
+             const torch::Tensor& bias, bool relu) const;
+
+  // Stores the gradient by the images in dst, and the bias's in sums, contiguous, a row an image. y: undefined without
+  // ReLU.
+  void store_gradients(const torch::Tensor& dst, const torch::Tensor& sums, const torch::Tensor& gradient,
+                       const torch::Tensor& y, const torch::Tensor& places) const;
+
+  // Returns the gradient by the images of one behind the ReLU, by operations that have gradients themselves.
+  torch::Tensor gradient_by_operations(const torch::Tensor& gradient, const torch::Tensor& places) const;
+
+ private:
+  kernels::PoolShape shape_;
+};
+
+}  // namespace cohort
