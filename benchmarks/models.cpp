@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "cohort/train/layers.h"
+#include "train/layers/sequential_module.h"
 
 namespace cohort::bench {
 
@@ -17,15 +18,22 @@ constexpr int64_t kTokens = 512;            // of an example of the decoder
 constexpr int64_t kBytes = 256;             // the decoder's vocabulary
 constexpr int64_t kUNetImage = 512;
 
-// Our layers for an example of this shape.
-nn::Sequential of_layers(const std::vector<Layer>& layers, Shape shape) {
-  nn::Sequential net;
-  for (const Layer& layer : layers) {
-    const BuildContext context{.name = "layer", .input = std::move(shape)};
-    shape = layer.kind().output_shape(context);
-    net->push_back(layer.kind().build(context));
+// Our layers for an example of this shape, as fit() trains them.
+class Layers final : public nn::Module {
+ public:
+  Layers(std::vector<Layer> layers, Shape shape) {
+    name_layers(layers);
+    layers_ =
+        register_module("layers", std::make_shared<SequentialModule>(layers, BuildContext{.input = std::move(shape)}));
   }
-  return net;
+  torch::Tensor forward(const torch::Tensor& x) { return layers_->forward(x); }
+
+ private:
+  std::shared_ptr<SequentialModule> layers_;
+};
+
+nn::Sequential of_layers(const std::vector<Layer>& layers, const Shape& shape) {
+  return nn::Sequential(std::make_shared<Layers>(layers, shape));
 }
 
 }  // namespace
