@@ -298,6 +298,14 @@ TEST(MultiWorker, OverlapOverMpiIsRefused) {
               HasSubstr("communication.overlap is true, but over mpi"));
 }
 
+TEST(MultiWorker, OverlapOfGradientsThatLeaveAfterBackwardIsRefused) {
+  MultiWorkerOptions options = options_of(testing::loopback_workers(2), TaskId{"worker", 0});
+  options.communication.overlap = true;
+  options.sharding.stage = 1;
+  EXPECT_THAT(error_of<InvalidArgument>([&] { (void)MultiWorkerMirroredStrategy(options); }),
+              HasSubstr("communication.overlap is true, but gradients leave after backward with sharding.stage 1"));
+}
+
 // Returns what worker 0 says of the second of two workers, which joins the cluster with `info` and leaves it.
 // What worker 0 has told of itself comes to `first`.
 std::string said_of(const std::string& info, std::string* first = nullptr) {

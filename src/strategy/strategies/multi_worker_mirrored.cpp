@@ -27,6 +27,18 @@ std::string local_sgd_of(const MultiWorkerOptions& options) {
                   ", momentum ", local.outer_momentum, local.outer_nesterov ? "" : " without Nesterov's");
 }
 
+// Returns why gradients leave after backward whatever communication.overlap says, empty if they need not.
+std::string_view leave_after_backward(const MultiWorkerOptions& options, const StrategyPlan& plan) {
+  const bool on_gpus = !plan.devices.front().torch_device.is_cpu();
+  if (options.exchange.gradient_compression == "power_sgd") return "where gradient_compression is power_sgd";
+  if (options.local_sgd.sync_every > 0) return "under local_sgd";
+  if (options.sharding.stage == 1) return "with sharding.stage 1";
+  if (options.sharding.stage > 1 && on_gpus && options.communication.implementation != "ring") {
+    return "with shared states on GPUs, unless communication.implementation is ring";
+  }
+  return "";
+}
+
 StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& options) {
   const std::optional<TaskId> task = resolver.task();
   require_one_of(kName, options.devices, options.mesh);
@@ -38,10 +50,10 @@ StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& opt
   plan.local_sgd = options.local_sgd;
   plan.expects_workers = true;
   require_known(options.communication);
-  const bool power_sgd = options.exchange.gradient_compression == "power_sgd";
-  if (options.communication.overlap.value_or(false) && (power_sgd || options.local_sgd.sync_every > 0)) {
+  const std::string_view after_backward = leave_after_backward(options, plan);
+  if (options.communication.overlap.value_or(false) && !after_backward.empty()) {
     fail<InvalidArgument>("[strategy] ", kName, ": communication.overlap is true, but gradients leave after backward ",
-                          power_sgd ? "where gradient_compression is power_sgd" : "under local_sgd");
+                          after_backward);
   }
   if (options.communication.bytes_per_pack > 0 && options.exchange.bytes_per_pack > 0) {
     fail<InvalidArgument>("[strategy] ", kName, ": communication.bytes_per_pack is ",
