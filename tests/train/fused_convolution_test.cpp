@@ -256,6 +256,10 @@ TEST(FusedConvolution, LeavesTheRestToLibTorch) {
   EXPECT_FALSE(fits(own.x, own.weight, own.bias, make_window(3, 2, 1, Padding::kSame), relu)) << "one end is padded";
   const Window2 large = make_window(Size2{17, 16}, 1, 1, Padding::kSame);
   EXPECT_FALSE(fits(own.x, own.weight, own.bias, own.window, {.pooling = &large})) << "places do not fit a byte";
+  const torch::Tensor small = own.x.slice(2, 0, 3).contiguous(kLast);
+  EXPECT_TRUE(fits(small, own.weight, own.bias, own.window, relu));
+  EXPECT_FALSE(fits(small, own.weight, own.bias, own.window, {.pooling = &poolings().front()})) << "it says so";
+  EXPECT_FALSE(fits(small.slice(2, 0, 2), own.weight, own.bias, own.window, relu)) << "it says so";
   const compat::Autocast autocast(torch::kCPU, torch::kBFloat16);
   EXPECT_FALSE(fits(own.x, own.weight, own.bias, own.window, relu));
 }

@@ -211,9 +211,11 @@ class FusedConvolutionBackward final : public torch::autograd::Node {
   std::optional<MaxPool> pooling_;
 };
 
-bool pads_evenly(const Window& window, int64_t image) {
+// Returns whether a convolution along one dimension pads both ends alike, and it and what follows it have an output.
+bool fits(const Window& window, const Window* pooling, int64_t image) {
   const auto [before, after] = window.pads(image);
-  return before == after;
+  const int64_t output = window.output(image);
+  return before == after && (pooling == nullptr ? output : pooling->output(output)) > 0;
 }
 
 bool fits(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias, const Window2& window,
@@ -224,7 +226,8 @@ bool fits(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tens
          x.dim() == 4 && x.scalar_type() == dtype && x.numel() > 0 &&
          (!bias.defined() || (bias.scalar_type() == dtype && bias.numel() == weight.size(0))) &&
          (x.suggest_memory_format() == kLast || weight.suggest_memory_format() == kLast) &&
-         pads_evenly(window.height, x.size(2)) && pads_evenly(window.width, x.size(3));
+         fits(window.height, after.pooling == nullptr ? nullptr : &after.pooling->height, x.size(2)) &&
+         fits(window.width, after.pooling == nullptr ? nullptr : &after.pooling->width, x.size(3));
 }
 
 // Adds the bias, if there is one, and computes the relu, in place.

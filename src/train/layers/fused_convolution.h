@@ -11,7 +11,7 @@ namespace cohort {
 // node of autograd. Undefined where that gains nothing, or where LibTorch's operations have to do it: on tensors that
 // are not the CPU's own plain ones (of devices, in autocast, where operations are recorded, divided or counted), of
 // other dtypes than float32 and float64, without the channels last in x or the weight, with padding that differs
-// between two ends, or empty. A bias may be undefined.
+// between two ends, empty, or too small for a window. A bias may be undefined.
 torch::Tensor fused_convolution(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                                 const Window2& window, int64_t groups, const AfterConvolution& after);
 
