@@ -69,7 +69,8 @@ TEST_P(MultiWorkerFitOfStage, AllSeeTheSameNumbers) {
   Sequential alone = model();
   alone.build({3});
   alone.set_weights(weights[1]);
-  EXPECT_TRUE(torch::allclose(alone.predict(batches()), predictions[1])) << "in the order of the examples";
+  // A product of other rows beside an example's may be rounded in another way.
+  EXPECT_TRUE(torch::allclose(alone.predict(batches()), predictions[1], 1e-4, 1e-5)) << "in the order of the examples";
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MultiWorkerFitOfStage, ::testing::Values(0, 3));

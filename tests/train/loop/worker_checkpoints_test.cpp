@@ -86,7 +86,9 @@ TEST(WorkerCheckpoints, OfAWorkerThatCannotWriteAreNotThere) {
     const auto wait = [&] { checkpoints.wait(); };
     const std::string said = rank == 0 ? error_of<Unavailable>(wait) : error_of<InvalidArgument>(wait);
     EXPECT_THAT(said, HasSubstr("\"no/name\" cannot name a part of a checkpoint"));
-    if (rank == 0) EXPECT_THAT(said, HasSubstr("failed on worker 1"));
+    if (rank == 0) {
+      EXPECT_THAT(said, HasSubstr("failed on worker 1"));
+    }
     EXPECT_EQ(checkpoints.restore_latest({"model"}).value().step, 1);
     checkpoints.save(3, rows(rank, 3));
     checkpoints.wait();
