@@ -70,8 +70,9 @@ ConfigFields::Field& ConfigFields::add(std::string_view name, Target target,
 
 void ConfigFields::restrict(std::string_view relation) {
   const Relation parsed = parse_relation(relation);
+  const std::string path = prefix_ + parsed.left;
   for (Field& field : fields_) {
-    if (field.path == prefix_ + parsed.left) field.bounds.push_back(parsed.operation + " " + parsed.right);
+    if (field.path == path) field.bounds.push_back(parsed.operation + " " + parsed.right);
   }
   restrictions_.push_back({prefix_, std::string(relation)});
 }
@@ -120,11 +121,11 @@ void Config::reset(const std::string& path) {
 void Config::apply(const ConfigValue& value, const std::string& prefix, const std::string& origin) {
   for (const auto& [key, member] : value.members) {
     const std::string path = prefix + key;
-    const bool group =
-        std::any_of(fields_.fields_.begin(), fields_.fields_.end(),
-                    [&](const ConfigFields::Field& field) { return field.path.starts_with(path + "."); });
+    const std::string beginning = path + ".";
+    const bool group = std::any_of(fields_.fields_.begin(), fields_.fields_.end(),
+                                   [&](const ConfigFields::Field& field) { return field.path.starts_with(beginning); });
     if (group && member.kind == ConfigValue::Kind::kMap) {
-      apply(member, path + ".", origin);
+      apply(member, beginning, origin);
     } else if (group && member.kind != ConfigValue::Kind::kNull) {
       fail<InvalidArgument>("[config] ", origin, ": ", path, " is ", to_text(member), ", wanted a map of its keys");
     } else if (!group) {
@@ -274,12 +275,10 @@ void Config::lock() {
 void Config::check(const ConfigFields::Restriction& restriction) const {
   const Relation relation = parse_relation(restriction.relation);
   const auto value_of = [&](const std::string& term) {
-    for (const ConfigFields::Field& field : fields_.fields_) {
-      if (field.path != restriction.prefix + term) continue;
-      const std::string* const* text = std::get_if<std::string*>(&field.target);
-      return text != nullptr ? **text : to_text(field.target);
-    }
-    return term;
+    const ConfigFields::Field* field = field_at(restriction.prefix + term);
+    if (field == nullptr) return term;
+    const std::string* const* text = std::get_if<std::string*>(&field->target);
+    return text != nullptr ? **text : to_text(field->target);
   };
   const std::string left = value_of(relation.left);
   const std::string right = value_of(relation.right);
@@ -302,8 +301,10 @@ std::vector<Config::Change> Config::changes() const {
 
 std::vector<Config::Change> Config::unread() const {
   std::vector<Change> list;
-  for (const Change& change : changes()) {
-    if (!change.origin.empty() && !was_read(change.path)) list.push_back(change);
+  for (const ConfigFields::Field& field : fields_.fields_) {
+    if (field.origin.empty() || field.read->load()) continue;
+    const std::string value = to_text(field.target);
+    if (value != field.default_value) list.push_back({field.path, value, field.origin});
   }
   return list;
 }
