@@ -25,7 +25,7 @@ std::vector<std::vector<Chunk>> plan_whole_parameters(const FlatParameters& flat
       for (int r = 0; r < ranges; ++r) {
         const Slice range = slice_of(group.size, r, ranges);
         if (middle < range.begin || middle >= range.end) continue;
-        chunks[static_cast<std::size_t>(r)].push_back({p, 0, parameter.size});
+        chunks[static_cast<std::size_t>(r)].push_back({r, p, 0, parameter.size});
       }
     }
   }
@@ -43,7 +43,7 @@ std::vector<std::vector<Chunk>> plan_chunks(const FlatParameters& flat, int rang
         const int64_t begin = std::max(parameter.offset, range.begin) - parameter.offset;
         const int64_t end = std::min(parameter.offset + parameter.size, range.end) - parameter.offset;
         for (int64_t at = begin; at < end; at += kUpdateChunk) {
-          chunks[static_cast<std::size_t>(r)].push_back({p, at, std::min(kUpdateChunk, end - at)});
+          chunks[static_cast<std::size_t>(r)].push_back({r, p, at, std::min(kUpdateChunk, end - at)});
         }
       }
     }
@@ -60,17 +60,9 @@ ChunkUpdate::ChunkUpdate(const FlatParameters& flat, const Optimizer& rule, int 
       chunks_(rule.rule().takes_whole() ? plan_whole_parameters(flat, ranges) : plan_chunks(flat, ranges)),
       norms_(static_cast<std::size_t>(ranges)),
       chunks_a_thread_(rule.rule().takes_whole() ? 1 : kChunksAThread) {
-  for (std::size_t g = 0; g < flat.groups().size(); ++g) {
-    const std::vector<torch::Tensor>& copies = flat.groups()[g].copies;
-    memory_.emplace_back(copies.front(), slots_[g]);
-    std::vector<std::byte*> others;
-    for (const torch::Tensor& copy : copies) {
-      auto* place = static_cast<std::byte*>(copy.data_ptr());
-      const bool known =
-          place == memory_[g].values(0) || std::find(others.begin(), others.end(), place) != others.end();
-      if (!known) others.push_back(place);
-    }
-    others_.push_back(std::move(others));
+  for (std::size_t r = 0; r < chunks_.size(); ++r) {
+    std::vector<Copies>& own = copies_.emplace_back();
+    for (std::size_t g = 0; g < flat.groups().size(); ++g) own.push_back(copies_for(r, flat.groups()[g], slots_[g]));
   }
   for (const auto& own : chunks_) chunk_norms_.emplace_back(own.size());
   if (rule.rule().needs_norms()) {
@@ -79,6 +71,18 @@ ChunkUpdate::ChunkUpdate(const FlatParameters& flat, const Optimizer& rule, int 
   if (rule.gradient().clipnorm > 0.0) {
     gradient_norms_.assign(chunks_.size(), std::vector<double>(flat.parameters().size()));
   }
+}
+
+ChunkUpdate::Copies ChunkUpdate::copies_for(std::size_t range, const FlatGroup& group,
+                                            const std::vector<torch::Tensor>& slots) {
+  Copies copies{.own = UpdateMemory(group.copies[range], slots), .others = {}};
+  for (const torch::Tensor& copy : group.copies) {
+    auto* place = static_cast<std::byte*>(copy.data_ptr());
+    const bool known = place == copies.own.values(0) ||
+                       std::find(copies.others.begin(), copies.others.end(), place) != copies.others.end();
+    if (!known) copies.others.push_back(place);
+  }
+  return copies;
 }
 
 void* ChunkUpdate::place_in(const std::vector<torch::Tensor>& flats, const Chunk& chunk) const {
@@ -113,7 +117,7 @@ void ChunkUpdate::update(const Chunk& chunk, void* gradient, const StepContext& 
   Segment segment = segment_of(chunk, gradient, slots);
   segment.trust_ratio = trust_ratio;
   rule_.rule().update(segment, clipped(chunk, context));
-  for (std::byte* copy : others_[parameter.group]) {
+  for (std::byte* copy : copies_of(chunk).others) {
     std::memcpy(copy + begin * memory.item(), segment.parameter, static_cast<std::size_t>(chunk.size * memory.item()));
   }
 }

@@ -1,7 +1,8 @@
 // ChunkUpdate: the update of flat parameters in the CPU's memory, cut into one range a replica. A replica updates its
 // range with the only copy of the slots there and stores the result in all copies of the parameters: one pass over
 // memory, and the same bits everywhere. (The sharding of ZeRO, Rajbhandari et al., 2020, with stores in place of the
-// gather.)
+// gather.) It reads its own copy, which lies in the cache of its core: a line that the other cores have read has to be
+// taken from them before it is written, and that takes several times as long as to overwrite whole lines of theirs.
 #pragma once
 
 #include <torch/types.h>
@@ -21,6 +22,7 @@ namespace cohort {
 
 // A part of one parameter, inside one range.
 struct Chunk {
+  int range;
   std::size_t parameter;
   int64_t begin;  // within the parameter
   int64_t size;
@@ -68,8 +70,18 @@ class ChunkUpdate {
   void update_range(int range, const std::vector<torch::Tensor>& sums, const StepContext& context) const;
 
  private:
+  // The copies of a group's parameters as a range's replica has them.
+  struct Copies {
+    UpdateMemory own;                // with the slots
+    std::vector<std::byte*> others;  // those that are not the same memory
+  };
+
+  static Copies copies_for(std::size_t range, const FlatGroup& group, const std::vector<torch::Tensor>& slots);
   const FlatParameter& parameter_of(const Chunk& chunk) const { return flat_.parameters()[chunk.parameter]; }
-  const UpdateMemory& memory_of(const Chunk& chunk) const { return memory_[parameter_of(chunk).group]; }
+  const Copies& copies_of(const Chunk& chunk) const {
+    return copies_[static_cast<std::size_t>(chunk.range)][parameter_of(chunk).group];
+  }
+  const UpdateMemory& memory_of(const Chunk& chunk) const { return copies_of(chunk).own; }
   Segment segment_of(const Chunk& chunk, void* gradient, UpdateMemory::SlotPointers& slots) const;
   StepContext clipped(const Chunk& chunk, StepContext context) const;
   double trust_ratio(std::size_t parameter) const;
@@ -77,8 +89,7 @@ class ChunkUpdate {
   const FlatParameters& flat_;
   Optimizer rule_;
   std::vector<std::vector<torch::Tensor>> slots_;
-  std::vector<UpdateMemory> memory_;                        // [group]: the first copy and the slots
-  std::vector<std::vector<std::byte*>> others_;             // [group]: the other distinct copies
+  std::vector<std::vector<Copies>> copies_;                 // [range][group]
   std::vector<std::vector<Chunk>> chunks_;                  // [range]
   std::vector<double> norms_;                               // [range]
   std::vector<std::vector<SquaredNorms>> chunk_norms_;      // [range][chunk]
