@@ -161,6 +161,15 @@ inline void set_fills_uninitialized(bool on) {
 using GradAccumulator =
     std::invoke_result_t<decltype(&torch::autograd::impl::grad_accumulator), const torch::autograd::Variable&>;
 
+// Returns whether a node of autograd's graph has hooks. From 2.0 on those of tensors are apart from those of nodes.
+template <typename Node>
+bool node_has_hooks(Node& node) {
+  bool any = !node.pre_hooks().empty() || !node.post_hooks().empty();
+  if constexpr (requires { node.retains_grad_hooks(); }) {
+    any = any || !node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty();
+  }
+  return any;
+}
 // Returns whether a leaf has hooks for its gradient (register_hook).
 inline bool has_hooks(const at::Tensor& leaf) {
   return !torch::autograd::impl::hooks(leaf).empty();

@@ -15,7 +15,7 @@ bool is_plain_strided(const torch::Tensor& tensor) {
 }
 
 bool is_own(const torch::Tensor& tensor) {
-  return tensor.use_count() == 1 && tensor.storage().use_count() == 1;
+  return tensor.use_count() == 1 && tensor.has_storage() && tensor.storage().use_count() == 1;
 }
 
 }  // namespace cohort

@@ -15,6 +15,7 @@
 #include "record/function_recording.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
+#include "strategy/line_backward.h"
 #include "strategy/pipeline/microbatch_call.h"
 
 namespace cohort {
@@ -86,7 +87,7 @@ void Step::minimize_later(MicrobatchCall& call, const Replica& replica, const to
 std::vector<torch::Tensor> Step::gradients(Replica& replica, const torch::Tensor& loss) {
   require_whole_model("gradients()");
   require_loss(replica, loss);
-  scaled(replica, loss).backward();
+  run_backward(scaled(replica, loss));
   std::vector<torch::Tensor> taken = flat_->take_gradients(replica.local_id());
   if (!rule_.gradient().loss_scale) return taken;
   const bool traced = runs_again();

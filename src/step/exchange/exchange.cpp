@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/kernels/kernels.h"
 #include "collective/gradient_wire.h"
+#include "strategy/line_backward.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {
@@ -73,7 +74,7 @@ void require_local_steps(const StrategyPlan& plan, const PathChoice& choice, con
 }  // namespace
 
 void Exchange::backward(Replica& /*replica*/, const torch::Tensor& loss) {
-  loss.backward();
+  run_backward(loss);
 }
 
 record::HostPart::Again Exchange::update_again(int /*local_id*/, StepContext /*context*/) {

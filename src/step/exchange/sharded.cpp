@@ -15,6 +15,7 @@
 #include "step/sharding/shard_plan.h"
 #include "step/sharding/shard_update.h"
 #include "strategy/core.h"
+#include "strategy/line_backward.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {
@@ -68,7 +69,7 @@ class ShardedExchange final : public Exchange {
   }
 
   void backward(Replica& replica, const torch::Tensor& loss) override {
-    if (!watched_) return loss.backward();
+    if (!watched_) return run_backward(loss);
     gradients_.begin(replica.local_id());
     watched_->run(replica.local_id(), loss);
     if (replica.local_id() == 0) gradients_.end_backward();

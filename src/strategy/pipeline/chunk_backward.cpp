@@ -22,6 +22,7 @@
 
 #include "base/fail.h"
 #include "base/libtorch_compat.h"
+#include "base/plain_tensor.h"
 #include "device/identity.h"
 #include "strategy/adds_gradient.h"
 #include "strategy/own_hook.h"
@@ -42,12 +43,6 @@ std::vector<torch::Tensor> run(const edge_list& roots, const std::vector<torch::
                                                                /*accumulate_grad=*/false, wanted);
 }
 
-// Returns whether nobody else has the tensor or its memory.
-bool is_own(const torch::Tensor& tensor) {
-  return tensor.use_count() == 1 && !tensor.is_sparse() && tensor.storage().use_count() == 1 &&
-         tensor.is_non_overlapping_and_dense();
-}
-
 }  // namespace
 
 GradientSums::GradientSums(const std::vector<torch::Tensor>& parameters, int chunks)
@@ -65,7 +60,7 @@ void GradientSums::add(int chunk, std::size_t parameter, torch::Tensor gradient)
   if (!gradient.defined()) return;
   torch::Tensor& sum = sums_[static_cast<std::size_t>(chunk)][parameter];
   if (!sum.defined()) {
-    sum = is_own(gradient) ? std::move(gradient) : gradient.clone();
+    sum = is_own(gradient) && gradient.is_non_overlapping_and_dense() ? std::move(gradient) : gradient.clone();
   } else if (sum.is_sparse() && !gradient.is_sparse()) {
     sum = gradient + sum;
   } else {

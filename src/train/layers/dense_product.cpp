@@ -19,6 +19,7 @@
 #include "base/parallel.h"
 #include "base/plain_tensor.h"
 #include "strategy/adds_gradient.h"
+#include "strategy/line_backward.h"
 #include "strategy/plain_operation.h"
 
 namespace cohort {
@@ -80,10 +81,10 @@ torch::Tensor product(const torch::Tensor& a, const torch::Tensor& b) {
   return result;
 }
 
-class DenseBackward final : public torch::autograd::Node, public AddsGradient {
+class DenseBackward final : public LineNode, public AddsGradient {
  public:
   DenseBackward(torch::autograd::edge_list&& edges, const torch::Tensor& x, const torch::Tensor& weight)
-      : Node(std::move(edges)), x_(x, /*is_output=*/false), weight_(weight, /*is_output=*/false) {}
+      : LineNode(std::move(edges)), x_(x, /*is_output=*/false), weight_(weight, /*is_output=*/false) {}
 
   // The result of a ReLU, without its place in the graph: where it is 0 decides, and that has no gradient.
   void save(const torch::Tensor& y) { y_ = torch::autograd::SavedVariable(y.tensor_data(), /*is_output=*/false); }

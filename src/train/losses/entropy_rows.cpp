@@ -17,6 +17,7 @@
 #include "base/kernels/kernels.h"
 #include "base/libtorch_compat.h"
 #include "base/parallel.h"
+#include "strategy/line_backward.h"
 #include "strategy/plain_operation.h"
 
 namespace cohort {
@@ -57,12 +58,12 @@ torch::Tensor scalar_of(double number, const torch::Tensor& like) {
   return scalar;
 }
 
-class EntropyBackward final : public torch::autograd::Node {
+class EntropyBackward final : public LineNode {
  public:
   // `divisors`: the results are the sum of the rows divided by each of them; none: there is one result, the rows'.
   EntropyBackward(torch::autograd::edge_list&& edges, const torch::Tensor& logits, const torch::Tensor& labels,
                   torch::Tensor shifts, std::vector<double> divisors)
-      : Node(std::move(edges)),
+      : LineNode(std::move(edges)),
         logits_(logits, /*is_output=*/false),
         labels_(labels, /*is_output=*/false),
         shifts_(std::move(shifts)),
