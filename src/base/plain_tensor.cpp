@@ -1,5 +1,6 @@
 #include "base/plain_tensor.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
@@ -16,6 +17,10 @@ bool is_plain_strided(const torch::Tensor& tensor) {
 
 bool is_own(const torch::Tensor& tensor) {
   return tensor.use_count() == 1 && tensor.has_storage() && tensor.storage().use_count() == 1;
+}
+
+torch::Tensor empty_plain(c10::IntArrayRef sizes, c10::ScalarType dtype) {
+  return torch::Tensor(at::detail::empty_cpu(sizes, dtype));
 }
 
 }  // namespace cohort

@@ -14,4 +14,8 @@ bool is_plain_strided(const torch::Tensor& tensor);
 // Returns whether nobody else has the tensor or its memory.
 bool is_own(const torch::Tensor& tensor);
 
+// Returns a plain tensor without values, for which nothing is asked of LibTorch's dispatcher: for operations of our
+// own, of which nothing else sees the parts.
+torch::Tensor empty_plain(c10::IntArrayRef sizes, c10::ScalarType dtype);
+
 }  // namespace cohort

@@ -76,7 +76,7 @@ void each_part(const torch::Tensor& result, const torch::Tensor& a, const torch:
 }
 
 torch::Tensor product(const torch::Tensor& a, const torch::Tensor& b) {
-  torch::Tensor result = at::empty({a.size(0), b.size(1)}, a.options());
+  torch::Tensor result = empty_plain({a.size(0), b.size(1)}, a.scalar_type());
   each_part(result, a, b, store_product);
   return result;
 }
@@ -102,9 +102,10 @@ class DenseBackward final : public LineNode, public AddsGradient {
     if (at::GradMode::is_enabled() || !is_plain(gradient)) return by_operations(gradient, x, weight, y);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     torch::Tensor bias;
-    torch::Tensor passed = !y.defined() || is_own(gradient) ? gradient : at::empty_like(gradient);
+    torch::Tensor passed =
+        !y.defined() || is_own(gradient) ? gradient : empty_plain(gradient.sizes(), gradient.scalar_type());
     if (y.defined() || task_should_compute_output(kBias)) {
-      bias = at::empty({weight.size(0)}, weight.options());
+      bias = empty_plain({weight.size(0)}, weight.scalar_type());
       each_columns(rows_of(gradient), [&](int64_t from, const kernels::Columns& columns) {
         kernels::bias_gradient(at(passed, from), at(gradient, from), y.defined() ? at(y, from) : nullptr,
                                at(bias, from), columns, weight.scalar_type());

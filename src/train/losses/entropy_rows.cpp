@@ -17,6 +17,7 @@
 #include "base/kernels/kernels.h"
 #include "base/libtorch_compat.h"
 #include "base/parallel.h"
+#include "base/plain_tensor.h"
 #include "strategy/line_backward.h"
 #include "strategy/plain_operation.h"
 
@@ -49,7 +50,7 @@ double number_of(const torch::Tensor& scalar) {
 }
 
 torch::Tensor scalar_of(double number, const torch::Tensor& like) {
-  torch::Tensor scalar = at::empty({}, like.options());
+  torch::Tensor scalar = empty_plain({}, like.scalar_type());
   if (like.scalar_type() == torch::kFloat) {
     *scalar.data_ptr<float>() = static_cast<float>(number);
   } else {
@@ -82,7 +83,7 @@ class EntropyBackward final : public LineNode {
     }
     const torch::Tensor factors = divisors_.empty() ? gradients.front() : factor_of_all(gradients, logits);
     const int64_t step = divisors_.empty() ? factors.stride(0) : 0;
-    torch::Tensor gradient = at::empty_like(logits);
+    torch::Tensor gradient = empty_plain(logits.sizes(), logits.scalar_type());
     each_rows(logits, labels, [&](int64_t row, const kernels::Labelled& rows) {
       kernels::entropy_gradient(element_at(gradient, row * rows.classes), element_at(factors, row * step), step,
                                 element_at(shifts_, 2 * row), rows, logits.scalar_type());
@@ -146,8 +147,8 @@ variable_list entropies(const torch::Tensor& logits, const torch::Tensor& labels
   torch::Tensor shifts;
   {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const torch::Tensor losses = at::empty({logits.size(0)}, logits.options());
-    shifts = at::empty({logits.size(0), 2}, logits.options());
+    const torch::Tensor losses = empty_plain({logits.size(0)}, logits.scalar_type());
+    shifts = empty_plain({logits.size(0), 2}, logits.scalar_type());
     each_rows(logits, labels, [&](int64_t row, const kernels::Labelled& rows) {
       kernels::entropy(element_at(losses, row), element_at(shifts, 2 * row), rows, logits.scalar_type());
     });
