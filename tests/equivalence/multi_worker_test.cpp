@@ -120,6 +120,8 @@ struct Group {
   int64_t bytes_per_pack = 0;  // 0: gradients leave after backward, in one message
   bool shared_memory = true;   // false: by messages alone
   int stage = 0;               // of sharding
+
+  bool overlaps() const { return bytes_per_pack > 0 && stage != 1; }  // stage 1 leaves after backward
 };
 
 class MultiWorker : public ::testing::TestWithParam<Group> {
@@ -127,7 +129,7 @@ class MultiWorker : public ::testing::TestWithParam<Group> {
   WorkersOptions group() const {
     WorkersOptions options{.workers = GetParam().workers, .replicas = GetParam().replicas};
     options.communication.bytes_per_pack = GetParam().bytes_per_pack;
-    options.communication.overlap = GetParam().bytes_per_pack > 0;
+    options.communication.overlap = GetParam().overlaps();
     options.communication.shared_memory = GetParam().shared_memory;
     options.sharding.stage = GetParam().stage;
     if (GetParam().stage == 3) {  // the messages are the units, which are layers
@@ -270,7 +272,9 @@ INSTANTIATE_TEST_SUITE_P(All, MultiWorker,
                                            Group{3, 1, 512, false, 3}),
                          [](const auto& info) {
                            return c10::str(info.param.workers, "_workers_", info.param.replicas, "_replicas",
-                                           info.param.bytes_per_pack > 0 ? "_overlapped" : "",
+                                           info.param.overlaps()           ? "_overlapped"
+                                           : info.param.bytes_per_pack > 0 ? "_packs"
+                                                                           : "",
                                            info.param.shared_memory ? "" : "_messages",
                                            info.param.stage > 0 ? c10::str("_stage_", info.param.stage) : "");
                          });
