@@ -33,8 +33,8 @@ struct CommunicationOptions {
   int64_t bytes_per_pack = 0;
   // With true, gradients leave while backward computes those of earlier layers: of replicas on CPUs over ring only.
   // Unset: on GPUs, and on CPUs unless all workers share the same cores, which would have to do the work of the
-  // communication. It is the same on all workers. InvalidArgument: true where gradients leave after backward: where GPUs
-  // add up after it, with sharding.stage 1, and on GPUs with stages 2 and 3 but over ring.
+  // communication. It is the same on all workers. InvalidArgument: true where gradients leave after backward: where
+  // GPUs add up after it, with sharding.stage 1, and on GPUs with stages 2 and 3 but over ring.
   std::optional<bool> overlap = std::nullopt;
   // With true, workers on the same machine (boot, process and network namespace, user) add up their gradients in memory
   // that they share; they send messages where they cannot. It is the same on all workers.
