@@ -169,7 +169,7 @@ BESIDE ?= 1
 chaos:
 	@scripts/install-deps.sh cluster
 	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
-	@cmake --build $(B)/dev -j $(JOBS) --target cohort_cli example_parameter_server chaos_counting chaos_switch chaos_disk
+	@cmake --build $(B)/dev -j $(JOBS) --target cohort_cli examples chaos_counting chaos_switch chaos_disk
 	@$(if $(NEMESIS),,python3 tests/chaos/run.py $(B)/dev/bin/cohort --trials $(TRIALS) && \
 	  for replicas in 1 2; do python3 tests/chaos/parameter_servers.py $(B)/dev/bin/cohort $(B)/dev/bin/example_parameter_server \
 	    --replicas $$replicas || exit 1; done && )\

@@ -49,4 +49,5 @@ int main(int argc, char** argv) {
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begin;
   std::cout << "accuracy: " << history["accuracy"].back()
             << "\nimages/s: " << 128.0 * static_cast<double>(steps) / spent.count() << "\n";
+  return 0;
 }

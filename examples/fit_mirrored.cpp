@@ -28,4 +28,5 @@ int main(int argc, char** argv) {
   model.save_weights(file);
   std::filesystem::remove(file);
   std::cout << "validation accuracy: " << history["val_accuracy"].back() << "\n";
+  return 0;
 }
