@@ -35,7 +35,7 @@ class Step {
         net_(strategy.mirror([&] { return make_model(model); })),
         adam_(strategy.optimizer(net_, Adam({.learning_rate = 1e-3}))) {
     std::vector<Example> shares;
-    const std::vector<LogicalDevice> devices = strategy.worker_devices();
+    const std::vector<LogicalDevice>& devices = strategy.worker_devices();
     // Devices that share the parameters of a replica take the same share of the batch.
     const std::size_t line = std::max<std::size_t>(1, devices.size() / strategy.num_replicas_in_sync());
     Example share;
