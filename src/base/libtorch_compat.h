@@ -170,6 +170,7 @@ bool node_has_hooks(Node& node) {
   }
   return any;
 }
+
 // Returns whether a leaf has hooks for its gradient (register_hook).
 inline bool has_hooks(const at::Tensor& leaf) {
   return !torch::autograd::impl::hooks(leaf).empty();
