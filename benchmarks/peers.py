@@ -25,14 +25,14 @@ import environments
 from run import HERE, LARGE, MODELS, XLA_PLUGIN, blas_environment
 
 LIMIT = 900  # seconds for one measurement, a compilation of ResNet-50 included
-# The least ratios that issue 27 wants, of the side that is compared with: (row, start of the side's name): (ours, ratio).
+# The least ratios that are wanted, of the side that is compared with: (row, start of the side's name): (ours, ratio).
 OURS_2, OURS_1 = "ours, 2 replicas", "ours, 1 replica"
 WANTED = {
     ("mlp", "PyTorch, eager"): (OURS_2, 3.2), ("mlp", "PyTorch, DDP"): (OURS_2, 7), ("mlp", "TensorFlow, XLA, loop"): (OURS_1, 1.3),
     ("cnn", "PyTorch, DDP"): (OURS_2, 1.3), ("cnn", "TensorFlow"): (OURS_2, 1.3),
     ("resnet50", "PyTorch, DDP"): (OURS_2, 1.6), ("vit_tiny", "PyTorch, DDP"): (OURS_2, 1.6),
 }
-# Models that are divided, with the least ratios that issue 26 wants.
+# Divided models, with the least ratios that are wanted.
 DIVIDED = {
     "transformer in 2 stages, 8 microbatches": {
         "ours": ("pipeline", "1f1b"), "PyTorch, 1F1B": (["1f1b"], 1.4), "PyTorch, GPipe": (["gpipe"], None), "PyTorch, interleaved": (["interleaved"], None),

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks the links of the documentation: relative ones and anchors of the pages, the files that they name, how many files and lines a
-page says that a table of files has, and the links of a built site when it is given.
+page says that a table of files has, that no text names an issue of a tracker by its number, and the links of a built site when it is given.
 
 usage: check_links.py REPOSITORY [SITE]
 
@@ -17,6 +17,9 @@ LINK = re.compile(r"\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)")
 FILE = re.compile(r"`((?:benchmarks|cmake|docs|examples|include|scripts|src|tests|tools)/[\w./-]*\w\.\w+)`")
 # "(14 files, less than 2,200 lines)" before a table whose rows begin with a file.
 COUNTED = re.compile(r"\((\d+) files, less than ([\d,]+) lines\)[^|]*((?:\|.*\n)+)")
+# An issue of a tracker that readers do not have. Another project's issue is written owner/name#123.
+ISSUE = re.compile(r"\bissues? +#?\d+", re.I)
+TEXTS = {".md", ".h", ".cpp", ".cu", ".py", ".sh", ".txt", ".cmake", ".in", ".yaml", ".proto", ".1", ""}
 EXTERNAL = re.compile(r"^https?://[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+(:\d+)?(/[^\s<>\"]*)?$")
 
 
@@ -66,9 +69,21 @@ def pages(root):
     return [page for page in top if page.exists()] + sorted((root / "docs").rglob("*.md"))
 
 
+def numbered_issues(root):
+    """Yields each line of the repository's texts that names an issue by its number."""
+    folders = ("benchmarks", "cmake", "docs", "examples", "include", "scripts", "src", "tests", "tools", ".ci")
+    files = [root / "Makefile", *pages(root), *(path for folder in folders for path in sorted((root / folder).rglob("*")))]
+    for path in dict.fromkeys(files):
+        if not path.is_file() or path.suffix not in TEXTS:
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+            if ISSUE.search(line):
+                yield f"{path.relative_to(root)}:{number}: names an issue by its number, which leads nowhere: {line.strip()[:80]}"
+
+
 def problems(root):
-    """What is wrong with the links of the repository's pages."""
-    return [problem for page in pages(root) for problem in check_page(page, root)]
+    """What is wrong with the links of the repository's pages, and which texts name issues by number."""
+    return [problem for page in pages(root) for problem in check_page(page, root)] + list(numbered_issues(root))
 
 
 class Targets(html.parser.HTMLParser):

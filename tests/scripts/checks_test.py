@@ -120,6 +120,12 @@ class Links(unittest.TestCase):
             self.assertEqual(got, code, out)
         self.assertIn("the table has 2 files with 7 lines, wanted 3 with less than 8", out)
 
+    def test_no_text_names_an_issue_by_its_number(self):
+        for name in ("README.md", "benchmarks/a.py", "src/a.cpp"):
+            for text, code in (("wanted by issue" + " 27", 1), ("see Issue" + " #27", 1), ("an issue of 2024, pytorch/gloo#462", 0)):
+                got, out = check("check_links.py", {name: f"# {text}\n"})
+                self.assertEqual(got, code, out)
+
     def test_a_site_is_looked_through(self):
         with tempfile.TemporaryDirectory() as folder:
             page = pathlib.Path(folder) / "a.html"
