@@ -24,9 +24,9 @@ B := build/torch-$(shell sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" $(TORCH)/
 endif
 export TORCH
 
-.PHONY: help demo tutorial docs options test simulate explore cuda gpu-kit gpu-check libtorch-matrix libtorch-row tpu-check parity bench step-profile lint lint-changed format format-check layers sizes asan tsan sanitizers cluster-test chaos fuzz install package package-check image fresh clean
+.PHONY: help demo tutorial docs options test simulate differ explore cuda gpu-kit gpu-check libtorch-matrix libtorch-row tpu-check parity bench step-profile lint lint-changed format format-check layers sizes asan tsan sanitizers cluster-test chaos fuzz install package package-check image fresh clean
 help:
-	@sed -n '1,7p' Makefile; echo "also: options simulate explore cuda gpu-kit gpu-check libtorch-matrix tpu-check bench step-profile parity lint format format-check layers sizes asan tsan sanitizers cluster-test chaos fuzz install package package-check image fresh clean"
+	@sed -n '1,7p' Makefile; echo "also: options simulate differ explore cuda gpu-kit gpu-check libtorch-matrix tpu-check bench step-profile parity lint format format-check layers sizes asan tsan sanitizers cluster-test chaos fuzz install package package-check image fresh clean"
 
 $(B)/%/build.ninja: CMakeLists.txt CMakePresets.json
 	@mkdir -p $(B)
@@ -74,6 +74,15 @@ simulate:
 	@cmake --build $(B)/dev -j $(JOBS) --target simulation_tests
 	@COHORT_SEEDS=$(if $(SEEDS),$(SEEDS),1000000) COHORT_FIRST_SEED=$(if $(FIRST),$(FIRST),1) \
 	  $(B)/dev/tests/simulation_tests --file=simulation/$(SIMULATE)_test.cpp
+
+# Random programs (DIFFER=modules or layers) beside LibTorch or one device, from SEEDS seeds, the first of which is FIRST.
+DIFFER ?= modules
+differ:
+	@scripts/install-deps.sh test
+	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
+	@cmake --build $(B)/dev -j $(JOBS) --target differ_tests
+	@COHORT_SEEDS=$(if $(SEEDS),$(SEEDS),2000) COHORT_FIRST_SEED=$(if $(FIRST),$(FIRST),1) \
+	  $(B)/dev/tests/differ_tests --file=differ/$(DIFFER)_test.cpp
 
 # Every state of a model of SERVERS parameter servers with FAULTS; COPIES=2 with backups. Minutes to hours, and gigabytes.
 SERVERS ?= 3

@@ -1,0 +1,400 @@
+// Random Sequential models of the library's layers, trained by fit() in memory that is NaN until it is written:
+// replicas, pipelines and meshes in float64 against one device, and one device in float32, whose kernels are others,
+// against float64.
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/torch.h>
+
+#include "cohort/cohort.h"
+#include "cohort/mesh_strategy.h"
+#include "cohort/pipeline_strategy.h"
+#include "tests/differ/random.h"
+#include "tests/support/poisoned_allocator.h"
+
+namespace cohort::differ::layers_test {
+namespace {
+
+using torch::Tensor;
+
+constexpr int64_t kClasses = 4;
+constexpr int64_t kWords = 11;
+
+// One layer as numbers; `make` reads those that its kind has.
+struct LayerSpec {
+  int64_t kind = 0;
+  int64_t width = 1;
+  int64_t kernel[2] = {1, 1};
+  int64_t stride = 1;
+  int64_t activation = 0;
+  bool same = false;
+  bool bias = true;
+  bool trainable = true;
+  bool checkpointed = false;
+
+  std::string text() const {
+    return c10::str(made().name(), " (kind ", kind, ", width ", 2 * width, ", kernel ", kernel[0], "x", kernel[1],
+                    ", stride ", stride, ", activation ", activation, same ? ", same" : "", bias ? "" : ", no bias",
+                    trainable ? "" : ", frozen", checkpointed ? ", checkpointed" : "", ")");
+  }
+  Layer made(int64_t number = 0) const;
+};
+
+constexpr int64_t kBatchNorm = 13, kGroupNorm = 14;
+constexpr int64_t kImageKinds = 17;
+constexpr int64_t kSequenceKinds = 10;  // from kImageKinds on
+constexpr int64_t kPlainKinds = 4;      // behind them: any input
+
+Activation activation_of(int64_t number) {
+  return static_cast<Activation::Kind>(number % (static_cast<int64_t>(Activation::kExponential)));
+}
+
+Layer image_layer(const LayerSpec& s, const std::string& name) {
+  const Size2 kernel(s.kernel[0], s.kernel[1]);
+  const Padding padding = s.same ? Padding::kSame : Padding::kValid;
+  const Activation activation = activation_of(s.activation);
+  const Pooling2DOptions pooling{.pool_size = kernel, .strides = Size2(s.stride), .padding = padding};
+  switch (s.kind) {
+    case 0:
+    case 1:
+    case 2:
+      return Conv2D({.filters = 2 * s.width,
+                     .kernel_size = kernel,
+                     .strides = s.stride,
+                     .padding = padding,
+                     .groups = s.kind == 2 ? 2 : 1,
+                     .activation = activation,
+                     .use_bias = s.bias,
+                     .name = name,
+                     .trainable = s.trainable});
+    case 3:
+      return DepthwiseConv2D({.kernel_size = kernel,
+                              .strides = s.stride,
+                              .padding = padding,
+                              .depth_multiplier = 1 + s.width % 2,
+                              .activation = activation,
+                              .use_bias = s.bias,
+                              .name = name,
+                              .trainable = s.trainable});
+    case 4:
+      return SeparableConv2D({.filters = 2 * s.width,
+                              .kernel_size = kernel,
+                              .strides = s.stride,
+                              .padding = padding,
+                              .activation = activation,
+                              .use_bias = s.bias,
+                              .name = name,
+                              .trainable = s.trainable});
+    case 5:
+      return Conv2DTranspose({.filters = 2 * s.width,
+                              .kernel_size = kernel,
+                              .strides = s.stride,
+                              .padding = padding,
+                              .activation = activation,
+                              .use_bias = s.bias,
+                              .name = name,
+                              .trainable = s.trainable});
+    case 6:
+      return MaxPooling2D(pooling);
+    case 7:
+      return AveragePooling2D(pooling);
+    case 8:
+      return GlobalAveragePooling2D({.keepdims = s.same});
+    case 9:
+      return GlobalMaxPooling2D({.keepdims = s.same});
+    case 10:
+      return UpSampling2D({.size = kernel});
+    case 11:
+      return UpSampling2D({.size = kernel, .interpolation = UpSampling2DOptions::Interpolation::kBilinear});
+    case 12:
+      return ZeroPadding2D(Border2(s.kernel[0] - 1, s.kernel[1] - 1));
+    case kBatchNorm:
+      return BatchNormalization({.center = s.bias, .synchronized = true, .name = name, .trainable = s.trainable});
+    case kGroupNorm:
+      return GroupNormalization({.groups = s.same ? 2 : -1, .name = name, .trainable = s.trainable});
+    case 15:
+      return Permute({2, 1, 3});
+    default:
+      return Permute({1, 3, 2});
+  }
+}
+
+Layer sequence_layer(const LayerSpec& s, const std::string& name) {
+  const Activation activation = activation_of(s.activation);
+  switch (s.kind - kImageKinds) {
+    case 0:
+      return LSTM({.units = 2 * s.width, .return_sequences = s.same, .go_backwards = s.bias, .name = name});
+    case 1:
+      return GRU({.units = 2 * s.width, .return_sequences = s.same, .use_bias = s.bias, .name = name});
+    case 2:
+      return Bidirectional(LSTM({.units = s.width, .return_sequences = s.same}));
+    case 3:
+      return MultiHeadAttention(
+          {.num_heads = 2, .key_dim = s.width, .use_bias = s.bias, .use_causal_mask = s.same, .name = name});
+    case 4:
+      return Conv1D({.filters = 2 * s.width,
+                     .kernel_size = s.kernel[0],
+                     .strides = s.stride,
+                     .padding = s.same ? Padding::kCausal : Padding::kValid,
+                     .activation = activation,
+                     .use_bias = s.bias,
+                     .name = name,
+                     .trainable = s.trainable});
+    case 5:
+      return GlobalAveragePooling1D({.channels_first = s.same});
+    case 6:
+      return GlobalMaxPooling1D({.keepdims = s.same});
+    case 7:
+      return MaxPooling1D({.pool_size = s.kernel[0], .strides = s.stride});
+    case 8:
+      return AveragePooling1D({.pool_size = s.kernel[0], .padding = s.same ? Padding::kSame : Padding::kValid});
+    default:
+      return TimeDistributed(Dense({.units = 2 * s.width, .activation = activation}));
+  }
+}
+
+Layer LayerSpec::made(int64_t number) const {
+  const std::string name = c10::str("layer_", number);
+  const auto plain = [&]() -> Layer {
+    switch (kind - kImageKinds - kSequenceKinds) {
+      case 0:
+        return Dense({.units = 2 * width,
+                      .activation = activation_of(activation),
+                      .use_bias = bias,
+                      .name = name,
+                      .trainable = trainable});
+      case 1:
+        return cohort::Activation(activation_of(activation));
+      case 2:
+        return LayerNormalization({.center = bias, .name = name, .trainable = trainable});
+      default:
+        return RMSNormalization({.name = name, .trainable = trainable});
+    }
+  };
+  const Layer layer = kind < kImageKinds                    ? image_layer(*this, name)
+                      : kind < kImageKinds + kSequenceKinds ? sequence_layer(*this, name)
+                                                            : plain();
+  return checkpointed ? Checkpointed(layer) : layer;
+}
+
+struct LayersRecipe {
+  LayersRecipe() = default;
+  explicit LayersRecipe(Random& random);
+
+  std::string difference() const;
+  std::vector<LayersRecipe> simpler() const;
+  std::string text() const;
+
+  bool words = false;             // tokens and an embedding, else images of four channels
+  int64_t height = 4, width = 4;  // of an image; height: of a sequence
+  std::vector<LayerSpec> layers;
+  int64_t rows = 10, batch = 4;
+  int64_t way = 0;  // what it is held to one device with
+  int64_t replicas = 2;
+  int64_t accumulation = 1;
+  bool weighted = false;
+
+ private:
+  bool in_pipeline() const;
+  Sequential made(torch::ScalarType dtype) const;
+  Dataset data(torch::ScalarType dtype) const;
+  std::vector<Tensor> outcome(const Strategy& strategy, torch::ScalarType dtype) const;
+  Strategy strategy() const;
+};
+
+const std::vector<std::string>& ways() {
+  static const std::vector<std::string> list = {"mirrored",    "stage 1", "stage 2",     "stage 3",
+                                                "gpipe",       "1f1b",    "interleaved", "zero bubble",
+                                                "batch stage", "mesh",    "float32"};
+  return list;
+}
+
+bool LayersRecipe::in_pipeline() const {
+  return way >= 4 && way <= 8;
+}
+
+LayersRecipe::LayersRecipe(Random& random)
+    : words(random.once_in(3)),
+      height(random.between(2, 6)),
+      width(random.between(1, 6)),
+      rows(random.between(1, 14)),
+      batch(random.between(1, 7)),
+      way(random.between(0, static_cast<int64_t>(ways().size()) - 1)),
+      replicas(random.between(2, 3)),
+      accumulation(random.once_in(5) ? 2 : 1),
+      weighted(random.once_in(4)) {
+  for (int64_t count = random.between(1, 6); count > 0; --count) {
+    LayerSpec s;
+    const int64_t begin = words ? kImageKinds : 0;
+    s.kind = random.once_in(3) ? kImageKinds + kSequenceKinds + random.between(0, kPlainKinds - 1)
+                               : begin + random.between(0, (words ? kSequenceKinds : kImageKinds) - 1);
+    // Its statistics are those of a whole share, which a pipeline does not have.
+    if (s.kind == kBatchNorm && in_pipeline()) s.kind = kGroupNorm;
+    s.width = random.between(1, 4);
+    for (int64_t& side : s.kernel) side = random.between(1, 3);
+    s.stride = random.once_in(3) ? 2 : 1;
+    s.activation = random.between(0, 40);
+    s.same = random.once_in(2);
+    s.bias = !random.once_in(3);
+    s.trainable = !random.once_in(8);
+    s.checkpointed = !in_pipeline() && random.once_in(8);
+    layers.push_back(s);
+  }
+}
+
+std::string LayersRecipe::text() const {
+  std::string all = c10::str("  ", ways().at(way), " of ", replicas, ", ", rows, " rows in batches of ", batch,
+                             ", accumulation ", accumulation, weighted ? ", weighted" : "", ", ",
+                             words ? "words" : "images", " ", height, "x", width, "\n");
+  for (const LayerSpec& layer : layers) all += "  " + layer.text() + "\n";
+  return all;
+}
+
+std::vector<LayersRecipe> LayersRecipe::simpler() const {
+  std::vector<LayersRecipe> all;
+  const auto with = [&](const std::function<void(LayersRecipe&)>& change) {
+    LayersRecipe next = *this;
+    change(next);
+    if (next.text() != text()) all.push_back(std::move(next));
+  };
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    with([i](LayersRecipe& r) { r.layers.erase(r.layers.begin() + static_cast<int64_t>(i)); });
+  }
+  with([](LayersRecipe& r) { r.rows = r.batch; });
+  with([](LayersRecipe& r) { r.rows = r.batch = 1; });
+  with([](LayersRecipe& r) { r.replicas = 2; });
+  with([](LayersRecipe& r) { r.accumulation = 1; });
+  with([](LayersRecipe& r) { r.weighted = false; });
+  with([](LayersRecipe& r) { r.height = 2; });
+  with([](LayersRecipe& r) { r.width = 1; });
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    with([i](LayersRecipe& r) { r.layers[i].checkpointed = false; });
+    with([i](LayersRecipe& r) { r.layers[i].trainable = true; });
+    with([i](LayersRecipe& r) { r.layers[i].activation = 0; });
+    with([i](LayersRecipe& r) { r.layers[i].width = 1; });
+    with([i](LayersRecipe& r) { r.layers[i].stride = 1; });
+    with([i](LayersRecipe& r) { r.layers[i].kernel[0] = r.layers[i].kernel[1] = 1; });
+  }
+  return all;
+}
+
+at::Generator generator(uint64_t seed) {
+  return at::make_generator<at::CPUGeneratorImpl>(seed);
+}
+
+Sequential LayersRecipe::made(torch::ScalarType dtype) const {
+  std::vector<Layer> all;
+  if (words) all.push_back(Embedding(kWords, 4));
+  for (std::size_t i = 0; i < layers.size(); ++i) all.push_back(layers[i].made(static_cast<int64_t>(i)));
+  all.push_back(Flatten());
+  while (all.size() < 6) all.push_back(Dense(4));  // a chunk for each of the most stages
+  all.push_back(Dense({.units = kClasses, .name = "head"}));
+  Sequential model(all, {.dtype = dtype});
+  model.build(words ? Shape{height} : Shape{4, height, width}, words ? torch::kLong : dtype);
+  NamedTensors weights = model.weights();
+  const at::Generator own = generator(3);
+  for (auto& [name, value] : weights) {
+    const bool learned = name.find("running_") == std::string::npos && value.is_floating_point();
+    if (learned) value = (torch::randn(value.sizes(), own, torch::kDouble) * 0.4).to(dtype);
+  }
+  model.set_weights(weights);
+  model.compile(
+      {.optimizer =
+           SGD({.learning_rate = 0.05, .momentum = 0.5, .gradient = {.gradient_accumulation_steps = accumulation}}),
+       .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+  return model;
+}
+
+Dataset LayersRecipe::data(torch::ScalarType dtype) const {
+  const at::Generator own = generator(7);
+  const Tensor x = words ? torch::randint(kWords, {rows, height}, own, torch::kLong)
+                         : torch::randn({rows, 4, height, width}, own, torch::kDouble).to(dtype);
+  Example columns{.x = x, .y = torch::randint(kClasses, {rows}, own, torch::kLong)};
+  if (weighted) columns.weight = torch::rand({rows}, own, torch::kDouble).to(dtype);
+  return Dataset::from_tensor_slices(columns).batch(batch);
+}
+
+// The losses of two epochs, what is predicted, and the weights.
+std::vector<Tensor> LayersRecipe::outcome(const Strategy& strategy, torch::ScalarType dtype) const {
+  const auto scope = strategy.scope();
+  Sequential model = made(dtype);
+  const Dataset all = data(dtype);
+  const History history = model.fit(all, {.epochs = 2, .verbose = Verbose::kSilent});
+  std::vector<Tensor> outcome = {torch::tensor(history["loss"], torch::kDouble), model.predict(all).to(torch::kDouble)};
+  for (const auto& [name, value] : model.weights()) outcome.push_back(value.to(torch::kDouble));
+  return outcome;
+}
+
+Strategy LayersRecipe::strategy() const {
+  const std::string& name = ways().at(way);
+  const int count = static_cast<int>(replicas);
+  const auto pipeline = [&](const PipelineScheduleOptions& schedule) {
+    return PipelineStrategy({.devices = cpu_devices(count), .schedule = schedule});
+  };
+  if (name == "stage 3") {
+    return MirroredStrategy({.devices = cpu_devices(count), .sharding = {.stage = 3, .min_unit_bytes = 0}});
+  }
+  if (name.starts_with("stage")) {
+    return MirroredStrategy({.devices = cpu_devices(count), .sharding = {.stage = name.back() - '0'}});
+  }
+  if (name == "gpipe") return pipeline(ScheduleGPipe{.microbatches = 3});
+  if (name == "1f1b") return pipeline(Schedule1F1B{.microbatches = 2});
+  if (name == "interleaved") return pipeline(ScheduleInterleaved{.microbatches = 2, .chunks = 2});
+  if (name == "zero bubble") return pipeline(ScheduleZeroBubbleH1{.microbatches = 3});
+  if (name == "batch stage") {
+    return PipelineStrategy(
+        {.mesh = DeviceMesh({2, 2}, {"batch", "stage"}, cpu_devices(4)), .schedule = Schedule1F1B{.microbatches = 2}});
+  }
+  if (name == "mesh") {
+    LayoutMap layout{{"head\\.weight", {"model", ""}}, {"head\\.bias", {"model"}}};
+    for (std::size_t i = 0; i < layers.size(); ++i) {
+      if (layers[i].kind != kImageKinds + kSequenceKinds && layers[i].kind > 1) continue;
+      if (layers[i].checkpointed) continue;
+      const bool image = layers[i].kind <= 1;
+      layout.add(c10::str("layer_", i, "\\.weight"),
+                 image ? ParameterAxes{"model", "", "", ""} : ParameterAxes{"model", ""});
+      if (layers[i].bias) layout.add(c10::str("layer_", i, "\\.bias"), {"model"});
+    }
+    return MeshStrategy(DeviceMesh({2, 2}, {"batch", "model"}, cpu_devices(4)), {.layout = layout});
+  }
+  if (name == "float32") return OneDeviceStrategy("/CPU:0");
+  return MirroredStrategy({.devices = cpu_devices(count)});
+}
+
+// Models that one device refuses (a kernel larger than its image, say) are left out and counted.
+int refused = 0;
+
+std::string LayersRecipe::difference() const {
+  std::vector<Tensor> wanted;
+  try {
+    wanted = outcome(OneDeviceStrategy("/CPU:0"), torch::kDouble);
+  } catch (const InvalidArgument&) {
+    ++refused;
+    return "";
+  }
+  try {
+    const bool narrow = ways().at(way) == "float32";
+    const std::vector<Tensor> got = outcome(strategy(), narrow ? torch::kFloat : torch::kDouble);
+    if (got.size() != wanted.size()) return c10::str("has ", got.size(), " results, wanted ", wanted.size());
+    double far = 0;
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      if (!got[i].sizes().equals(wanted[i].sizes())) return c10::str("result ", i, " has other sizes");
+      if (got[i].numel() == 0) continue;
+      const double here = ((got[i] - wanted[i]).abs() / (1 + wanted[i].abs())).max().item<double>();
+      far = here >= 0 ? std::max(far, here) : INFINITY;  // NaN
+    }
+    return far < (narrow ? 1e-3 : 1e-9) ? "" : c10::str("differs by ", far, " from one device in float64");
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+TEST(Differ, RandomLayers) {
+  testing::PoisonedAllocator::install();
+  constexpr uint64_t kSeeds = 200;
+  expect_no_difference<LayersRecipe>(kSeeds);
+  EXPECT_LT(refused, static_cast<int>(number_in("COHORT_SEEDS", kSeeds)) / 2 + 1);
+}
+
+}  // namespace
+}  // namespace cohort::differ::layers_test
