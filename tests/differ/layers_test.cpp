@@ -47,11 +47,10 @@ Activation activation_of(int64_t number) {
   return static_cast<Activation::Kind>(number % (static_cast<int64_t>(Activation::kExponential)));
 }
 
-Layer image_layer(const LayerSpec& s, const std::string& name) {
+Layer convolution(const LayerSpec& s, const std::string& name) {
   const Size2 kernel(s.kernel[0], s.kernel[1]);
   const Padding padding = s.same ? Padding::kSame : Padding::kValid;
   const Activation activation = activation_of(s.activation);
-  const Pooling2DOptions pooling{.pool_size = kernel, .strides = Size2(s.stride), .padding = padding};
   switch (s.kind) {
     case 0:
     case 1:
@@ -83,7 +82,7 @@ Layer image_layer(const LayerSpec& s, const std::string& name) {
                               .use_bias = s.bias,
                               .name = name,
                               .trainable = s.trainable});
-    case 5:
+    default:
       return Conv2DTranspose({.filters = 2 * s.width,
                               .kernel_size = kernel,
                               .strides = s.stride,
@@ -92,6 +91,15 @@ Layer image_layer(const LayerSpec& s, const std::string& name) {
                               .use_bias = s.bias,
                               .name = name,
                               .trainable = s.trainable});
+  }
+}
+
+Layer image_layer(const LayerSpec& s, const std::string& name) {
+  if (s.kind < 6) return convolution(s, name);
+  const Size2 kernel(s.kernel[0], s.kernel[1]);
+  const Pooling2DOptions pooling{
+      .pool_size = kernel, .strides = Size2(s.stride), .padding = s.same ? Padding::kSame : Padding::kValid};
+  switch (s.kind) {
     case 6:
       return MaxPooling2D(pooling);
     case 7:
