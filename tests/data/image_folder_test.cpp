@@ -147,6 +147,63 @@ TEST(ImageFolder, WhatCannotBeAPictureIsNamedOrLeftOut) {
       [&] { (void)datasets::image_folder(folder.path(), {.decode = decode, .skip_damaged = true}); }, "channels is 2");
 }
 
+// Keras' image_dataset_from_directory leaves out names that begin with a dot and walks through the folders of a class.
+TEST(ImageFolder, HiddenEntriesAreLeftOutAndFoldersOfAClassAreRead) {
+  const Folder folder;
+  const auto add = [&](const std::filesystem::path& name, uint8_t value) {
+    std::filesystem::create_directories((folder.path() / name).parent_path());
+    write_file(folder.path() / name, png(value));
+  };
+  add(".ipynb_checkpoints/1.png", 200);
+  add("apples/.thumbnails/1.png", 200);
+  add("pears/2019/spring/x.png", 111);
+  add("pears/2020/x.png", 112);
+  add("pears/zz.png", 110);
+  write_file(folder.path() / "apples" / "._1.png", "Mac OS X");
+  std::filesystem::create_directory_symlink("..", folder.path() / "pears" / "up");
+  const auto [train, test, names] = datasets::image_folder(folder.path(), {.shuffle = false});
+  EXPECT_EQ(names, (std::vector<std::string>{"apples", "pears"}));
+  EXPECT_EQ(values(train), (std::vector<int64_t>{0,   1,   2,   3,   4,   5,   6,   7,   8,   9,   100, 101,
+                                                 102, 103, 104, 105, 106, 107, 108, 109, 110, 111, 112}));
+}
+
+TEST(ImageFolder, ClassesOfAnotherFolderGoByName) {
+  const Folder training;
+  std::filesystem::create_directories(training.path() / "kiwis");
+  write_file(training.path() / "kiwis" / "0.png", png(50));
+  const auto names = datasets::image_folder(training.path()).class_names;
+  EXPECT_EQ(names, (std::vector<std::string>{"apples", "kiwis", "pears"}));
+  const Folder other;  // without kiwis
+  const auto read = datasets::image_folder(other.path(), {.shuffle = false, .class_names = names});
+  EXPECT_EQ(read.class_names, names);
+  std::vector<int64_t> labels;
+  for (const Example& example : read.train) labels.push_back(example.y.item<int64_t>());
+  std::vector<int64_t> wanted(10, 0);
+  wanted.insert(wanted.end(), 10, 2);
+  EXPECT_EQ(labels, wanted);
+  expect_error<InvalidArgument>(
+      [&] {
+        (void)datasets::image_folder(training.path(), {.class_names = {"apples", "pears"}});
+      },
+      "kiwis: class_names does not have this class, only apples, pears");
+  expect_error<InvalidArgument>(
+      [&] {
+        (void)datasets::image_folder(other.path(), {.class_names = {"a", "a"}});
+      },
+      "class_names has \"a\" twice");
+}
+
+TEST(ImageFolder, PartsAreNoClasses) {
+  const TemporaryFolder folder;
+  for (const char* part : {"train", "val"}) {
+    std::filesystem::create_directories(folder.path() / part / "apples");
+    write_file(folder.path() / part / "apples" / "1.png", png(1));
+  }
+  expect_error<InvalidArgument>([&] { (void)datasets::image_folder(folder.path()); },
+                                "its folders, such as \"train\", are parts of a data set");
+  EXPECT_EQ(datasets::image_folder(folder.path() / "val").class_names, std::vector<std::string>{"apples"});
+}
+
 TEST(ImageFolder, PhotographsAreRead) {
   const auto folder = testing::real_data("cats_vs_dogs");
   if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no photographs in " << folder;

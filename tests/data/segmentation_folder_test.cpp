@@ -53,6 +53,21 @@ TEST_F(SegmentationFolder, PairsPicturesAndMasksByName) {
   EXPECT_EQ(seen, 4);
 }
 
+TEST_F(SegmentationFolder, ReadsTheFoldersOfImagesAndLeavesOutHiddenOnes) {
+  for (const char* name : {"images", "masks"}) std::filesystem::create_directories(folder_ / name / "town" / "1");
+  write("a", torch::full({3, 2, 2}, 1, torch::kByte), torch::full({1, 2, 2}, 1, torch::kByte));
+  write("town/1/a", torch::full({3, 2, 2}, 2, torch::kByte), torch::full({1, 2, 2}, 2, torch::kByte));
+  std::filesystem::create_directories(folder_ / "images" / ".cache");
+  write_file(folder_ / "images" / ".cache" / "a.png", "none");
+  write_file(folder_ / "images" / "._a.png", "none");
+  std::vector<int64_t> seen;
+  for (const Example& example : datasets::segmentation_folder(folder_.path()).train) {
+    seen.push_back(example.y[0][0].item<int64_t>());
+    EXPECT_EQ(example.x[0][0][0].item<int64_t>(), seen.back());
+  }
+  EXPECT_EQ(seen, (std::vector<int64_t>{1, 2}));
+}
+
 TEST_F(SegmentationFolder, RefusesWhatDoesNotFit) {
   const auto open = [&](double held_out = 0.0) {
     return datasets::segmentation_folder(folder_.path(), {.held_out = held_out});

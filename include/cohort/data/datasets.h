@@ -68,19 +68,25 @@ struct ImageFolderOptions {
   // A damaged file is left out, with a warning that counts them, instead of being an error; so is what only has the
   // name of a picture: a folder, a link to nowhere, a file of impossible size.
   bool skip_damaged = false;
+  // The classes in the order of their numbers, such as those of the data that a model was trained with: the labels of
+  // another folder then mean the same, even if it lacks a class. Empty: the names of the folders, sorted.
+  std::vector<std::string> class_names = {};
 };
 
 // The result of image_folder().
 struct ImageFolder {
   Dataset train;                         // the examples that are not held out
   Dataset test;                          // the examples that are held out, by class and name
-  std::vector<std::string> class_names;  // the names of the folders; an example's y is an index into them
+  std::vector<std::string> class_names;  // the names of the classes; an example's y is an index into them
 };
 
-// Reads JPEG and PNG files in a folder for each class, whose names, sorted, give the classes their numbers. x: uint8
-// [channels, height, width], of the sizes that the files have: resize them before batch(); y: int64 scalar. NotFound:
-// there is no folder with images; InvalidArgument: held_out is not in [0, 1). Reading: DataLoss names the file, and
-// InvalidArgument one that is larger than decode.most_pixels. Workers that share the work read different files.
+// Reads JPEG and PNG files in a folder for each class, and in the folders of that folder. The names of the classes,
+// sorted, give them their numbers. Leaves out hidden files and folders, whose names begin with a dot, links to folders
+// within a class, and folders without pictures. x: uint8 [channels, height, width], of the sizes that the files have:
+// resize them before batch(); y: int64 scalar. NotFound: there is no folder with images; InvalidArgument: held_out is
+// not in [0, 1), a folder is not among class_names, or the folders are parts of a data set ("train" and "val") and not
+// classes. Reading: DataLoss names the file, and InvalidArgument one that is larger than decode.most_pixels. Workers
+// that share the work read different files.
 ImageFolder image_folder(const std::filesystem::path& folder, const ImageFolderOptions& options = {});
 
 struct SegmentationFolderOptions {
@@ -90,10 +96,11 @@ struct SegmentationFolderOptions {
   uint64_t seed = 0;          // chooses what is held out
 };
 
-// Reads pictures with masks, by name: the JPEG and PNG files of `folder`/images, and for each of them the PNG file of
-// the same name in `folder`/masks, whose grey values are the classes of the pixels. x: uint8 [channels, height, width],
-// as the files' pixels lie, of the sizes that the files have; y: int64 [height, width]. NotFound: there are no
-// pictures, or one has no mask; InvalidArgument: held_out is not in [0, 1). Reading: DataLoss names a damaged file, and
+// Reads pictures with masks, by name: the JPEG and PNG files of `folder`/images and of the folders in it, and for each
+// of them the PNG file of the same name in `folder`/masks, whose grey values are the classes of the pixels: the mask of
+// images/a/b.jpg is masks/a/b.png. Leaves out what image_folder() leaves out. x: uint8 [channels, height, width], as
+// the files' pixels lie, of the sizes that the files have; y: int64 [height, width]. NotFound: there are no pictures,
+// or one has no mask; InvalidArgument: held_out is not in [0, 1). Reading: DataLoss names a damaged file, and
 // InvalidArgument a mask that is in colour or of another size than its picture. Workers that share the work read
 // different files.
 TrainTest segmentation_folder(const std::filesystem::path& folder, const SegmentationFolderOptions& options = {});

@@ -2,14 +2,15 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
-#include <atomic>
+#include <map>
+#include <set>
 
 #include "base/fail.h"
-#include "base/log.h"
 #include "cohort/data/datasets.h"
 #include "data/images/decode.h"
 #include "data/node.h"
 #include "data/readers/picture_files.h"
+#include "data/readers/skip_damaged.h"
 
 namespace cohort::datasets {
 
@@ -23,28 +24,65 @@ struct File {
 // Returns the dataset of pictures for a dataset of file numbers.
 Dataset read_all(const Dataset& numbers, const std::shared_ptr<const std::vector<File>>& files,
                  const ImageFolderOptions& options) {
-  const auto read = [files, decode = options.decode](const Example& number) {
+  const SkipDamaged undamaged(options.skip_damaged);
+  const auto read = [files, undamaged, decode = options.decode](const Example& number) {
     const File& file = files->at(static_cast<std::size_t>(number.x.item<int64_t>()));
-    const std::string name = file.path.string();
-    return Example{.x = decode_image(read_picture(file.path, decode), decode, name),
-                   .y = at::scalar_tensor(file.label, torch::kLong)};
+    const auto picture =
+        undamaged([&] { return decode_image(read_picture(file.path, decode), decode, file.path.string()); });
+    return picture ? Example{.x = *picture, .y = at::scalar_tensor(file.label, torch::kLong)} : Example{};
   };
-  if (!options.skip_damaged) return numbers.map(read, options.threads);
-  const auto skipped = std::make_shared<std::atomic<int64_t>>(0);
-  const auto skip = [skipped](const Error& error) {
-    log().warn("{}; it is left out ({} so far)", error.what(), ++*skipped);
-    return Example{};
-  };
-  const auto read_or_skip = [read, skip](const Example& number) {
-    try {
-      return read(number);
-    } catch (const DataLoss& error) {
-      return skip(error);
-    } catch (const InvalidArgument& error) {  // the size is refused; the options were checked before
-      return skip(error);
+  return undamaged.without_empty(numbers.map(read, options.threads));
+}
+
+// The pictures of a class.
+struct Class {
+  std::string name;
+  std::vector<std::filesystem::path> pictures;
+};
+
+// Returns the folders that have pictures, by name.
+std::vector<Class> classes_in(const std::filesystem::path& folder) {
+  std::vector<Class> classes;
+  for (const auto& place : sorted_entries(folder)) {
+    if (is_hidden(place) || !std::filesystem::is_directory(place)) continue;
+    Class made{.name = place.filename().string(), .pictures = pictures_in(place)};
+    if (!made.pictures.empty()) classes.push_back(std::move(made));
+  }
+  if (classes.empty()) {
+    fail<NotFound>("[data] ", folder.string(), ": has no folders with JPEG or PNG files, one for each class");
+  }
+  return classes;
+}
+
+// Fails for a folder such as ImageNet's, whose folders "train" and "val" have the folders of the classes.
+void refuse_parts(const std::filesystem::path& folder, const std::vector<Class>& classes) {
+  const std::set<std::string> parts = {"train", "training", "val", "valid", "validation", "test", "testing", "eval"};
+  for (const Class& each : classes) {
+    const bool deeper = each.pictures.front().parent_path() != folder / each.name;
+    if (!parts.contains(each.name) || !deeper) return;
+  }
+  fail<InvalidArgument>("[data] ", folder.string(), ": its folders, such as \"", classes.front().name,
+                        "\", are parts of a data set and not classes; read each of them by itself");
+}
+
+// Returns the files with their labels, which are indices into the names.
+std::vector<File> labelled(const std::filesystem::path& folder, const std::vector<Class>& classes,
+                           const std::vector<std::string>& names) {
+  std::map<std::string, int64_t> numbers;
+  for (const std::string& name : names) {
+    if (numbers.emplace(name, static_cast<int64_t>(numbers.size())).second) continue;
+    fail<InvalidArgument>("[data] image_folder: class_names has \"", name, "\" twice");
+  }
+  std::vector<File> files;
+  for (const Class& each : classes) {
+    const auto number = numbers.find(each.name);
+    if (number == numbers.end()) {
+      fail<InvalidArgument>("[data] ", (folder / each.name).string(), ": class_names does not have this class, only ",
+                            c10::Join(", ", names));
     }
-  };
-  return numbers.map(read_or_skip, options.threads).filter([](const Example& example) { return example.x.defined(); });
+    for (const auto& picture : each.pictures) files.push_back({.path = picture, .label = number->second});
+  }
+  return files;
 }
 
 }  // namespace
@@ -52,19 +90,13 @@ Dataset read_all(const Dataset& numbers, const std::shared_ptr<const std::vector
 ImageFolder image_folder(const std::filesystem::path& folder, const ImageFolderOptions& options) {
   require_held_out("image_folder", options.held_out);
   images::check_options(options.decode);
-  const auto files = std::make_shared<std::vector<File>>();
-  std::vector<std::string> names;
-  for (const auto& place : sorted_entries(folder)) {
-    if (!std::filesystem::is_directory(place)) continue;
-    const auto before = files->size();
-    for (const auto& file : sorted_entries(place)) {
-      if (is_picture(file)) files->push_back({.path = file, .label = static_cast<int64_t>(names.size())});
-    }
-    if (files->size() > before) names.push_back(place.filename().string());
+  const std::vector<Class> classes = classes_in(folder);
+  refuse_parts(folder, classes);
+  std::vector<std::string> names = options.class_names;
+  if (names.empty()) {
+    for (const Class& each : classes) names.push_back(each.name);
   }
-  if (files->empty()) {
-    fail<NotFound>("[data] ", folder.string(), ": has no folders with JPEG or PNG files, one for each class");
-  }
+  const auto files = std::make_shared<const std::vector<File>>(labelled(folder, classes, names));
   const auto count = static_cast<int64_t>(files->size());
   const auto [train, test] = hold_out(count, options.held_out, options.seed);
   Dataset numbers = Dataset::from_tensor_slices(train);

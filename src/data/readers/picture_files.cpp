@@ -30,6 +30,29 @@ std::vector<std::filesystem::path> sorted_entries(const std::filesystem::path& f
   return list;
 }
 
+bool is_hidden(const std::filesystem::path& entry) {
+  return entry.filename().native().starts_with('.');
+}
+
+std::vector<std::filesystem::path> pictures_in(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> pictures;
+  std::vector<std::filesystem::path> folders;
+  for (const auto& entry : sorted_entries(folder)) {
+    if (is_hidden(entry)) continue;
+    if (is_picture(entry)) {
+      pictures.push_back(entry);
+    } else if (std::error_code ignored;
+               std::filesystem::is_directory(std::filesystem::symlink_status(entry, ignored))) {
+      folders.push_back(entry);
+    }
+  }
+  for (const auto& inner : folders) {
+    const std::vector<std::filesystem::path> deeper = pictures_in(inner);
+    pictures.insert(pictures.end(), deeper.begin(), deeper.end());
+  }
+  return pictures;
+}
+
 std::string read_picture(const std::filesystem::path& file, const DecodeOptions& decode) {
   std::error_code ignored;
   if (!std::filesystem::is_regular_file(file, ignored)) {

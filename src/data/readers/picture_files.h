@@ -15,6 +15,13 @@ bool is_picture(const std::filesystem::path& file);
 // Returns what is in a folder, by name. NotFound: it cannot be listed.
 std::vector<std::filesystem::path> sorted_entries(const std::filesystem::path& folder);
 
+// Returns whether the name begins with a dot.
+bool is_hidden(const std::filesystem::path& entry);
+
+// Returns the pictures of a folder and of the folders in it, those of a folder before those of its folders, by name.
+// Leaves out hidden files and folders, and links to folders. NotFound: a folder cannot be listed.
+std::vector<std::filesystem::path> pictures_in(const std::filesystem::path& folder);
+
 // Returns the bytes of a file that can be a picture. DataLoss: it is a folder, a pipe, a dangling link, or far too
 // large.
 std::string read_picture(const std::filesystem::path& file, const DecodeOptions& decode);

@@ -23,14 +23,13 @@ struct Pair {
 std::vector<Pair> pairs_of(const std::filesystem::path& folder) {
   std::vector<Pair> pairs;
   std::set<std::string> names;
-  for (const auto& file : sorted_entries(folder / "images")) {
-    if (!is_picture(file)) continue;
-    const std::string name = file.stem().string();
-    if (!names.insert(name).second) {
-      fail<InvalidArgument>("[data] ", file.string(), ": there are two pictures called ", name,
+  for (const auto& file : pictures_in(folder / "images")) {
+    const std::filesystem::path name = file.lexically_relative(folder / "images").replace_extension();
+    if (!names.insert(name.string()).second) {
+      fail<InvalidArgument>("[data] ", file.string(), ": there are two pictures called ", name.string(),
                             ", which would have the same mask");
     }
-    const std::filesystem::path mask = folder / "masks" / (name + ".png");
+    const std::filesystem::path mask = folder / "masks" / name.string().append(".png");
     if (!std::filesystem::exists(mask)) fail<NotFound>("[data] ", file.string(), ": has no mask ", mask.string());
     pairs.push_back({.image = file, .mask = mask});
   }

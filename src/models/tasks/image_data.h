@@ -12,9 +12,10 @@ struct ImageSource {
   Dataset train;       // x: uint8 [1 or 3, height, width], or what the model takes (ready); y: int64
   Dataset validation;  // as train
   std::string description;
-  int64_t num_classes = 0;         // 0: not known
-  bool ready = false;              // x is what the model takes, without augmentation
-  std::vector<int64_t> size = {};  // height and width of every image; empty: they differ, or are not known
+  int64_t num_classes = 0;                    // 0: not known
+  bool ready = false;                         // x is what the model takes, without augmentation
+  std::vector<int64_t> size = {};             // height and width of every image; empty: they differ, or are not known
+  std::vector<std::string> class_names = {};  // in the order of the labels; empty: not known
 };
 
 // Opens the data. Without `training` validation data are enough, which then stand for both. InvalidArgument: there is

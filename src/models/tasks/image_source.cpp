@@ -56,6 +56,7 @@ struct Place {
   std::string tfds_name;
   bool tfds = false;  // it has to be a folder of TensorFlow Datasets
   Use use = Use::kBoth;
+  std::vector<std::string> class_names = {};  // the classes of the training data, if they are known
 };
 
 ImageSource open_tfds(const std::filesystem::path& folder, const ImageClassificationTask& task,
@@ -78,19 +79,37 @@ ImageSource open_tfds(const std::filesystem::path& folder, const ImageClassifica
   };
   const auto train = [&] { return split(task.train_data, {"train"}); };
   const auto validation = [&] { return split(task.validation_data, {"validation", "test"}); };
-  return {use == Use::kValidation ? validation() : train(), use == Use::kTrain ? train() : validation(),
-          made.name() + " of " + folder.string(), made.num_classes()};
+  return {use == Use::kValidation ? validation() : train(),
+          use == Use::kTrain ? train() : validation(),
+          made.name() + " of " + folder.string(),
+          made.num_classes(),
+          /*ready=*/false,
+          /*size=*/{},
+          made.class_names()};
 }
 
-ImageSource open_image_folder(const std::filesystem::path& folder, const ImageClassificationTask& task,
-                              const RuntimeConfig& runtime, double held_out) {
-  datasets::ImageFolderOptions options{
-      .held_out = held_out, .shuffle = false, .skip_damaged = task.train_data.skip_damaged};
+ImageSource open_image_folder(const Place& place, const ImageClassificationTask& task, const RuntimeConfig& runtime) {
+  const ImageDataConfig& data = place.use == Use::kValidation ? task.validation_data : task.train_data;
+  datasets::ImageFolderOptions options{.held_out = place.use == Use::kBoth ? *task.train_data.held_out : 0.0,
+                                       .shuffle = false,
+                                       .skip_damaged = data.skip_damaged,
+                                       .class_names = place.class_names};
   options.threads.num_parallel_calls = decoding_threads(runtime);
   options.decode.channels = static_cast<int>(task.model.channels());
   options.decode.at_least = smallest_side(task);
-  const datasets::ImageFolder made = datasets::image_folder(folder, options);
-  return {made.train, made.test, folder.string(), static_cast<int64_t>(made.class_names.size())};
+  const datasets::ImageFolder made = datasets::image_folder(place.path, options);
+  const auto classes = static_cast<int64_t>(made.class_names.size());
+  const bool alone = place.use == Use::kValidation && place.class_names.empty();
+  if (alone && classes < task.model.num_classes) {
+    fail<InvalidArgument>("[task] ", place.path, " has ", classes, " classes and the model has ",
+                          task.model.num_classes,
+                          ": which are they? Name the folder of the training data, task.train_data.input_path, whose "
+                          "folders say it");
+  }
+  return {made.train,      place.use == Use::kBoth ? made.test : made.train,
+          place.path,      classes,
+          /*ready=*/false,
+          /*size=*/{},     made.class_names};
 }
 
 ImageSource open_cifar10(const std::string& folder) {
@@ -121,10 +140,7 @@ ImageSource open_folder(const Place& place, const ImageClassificationTask& task,
   if (holds(folder, {"data_batch_1.bin", "cifar-10-batches-bin"})) return open_cifar10(place.path);
   if (task.builtin_data == "digits" || holds(folder, {"train-images"}))
     return open_digits(datasets::mnist(folder), place.path, task.model);
-  const bool whole = place.use != Use::kBoth;
-  ImageSource made = open_image_folder(folder, task, runtime, whole ? 0.0 : *task.train_data.held_out);
-  if (whole) made.validation = made.train;
-  return made;
+  return open_image_folder(place, task, runtime);
 }
 
 ImageSource open_place(const Place& place, const ImageDataConfig& data, const ImageClassificationTask& task,
@@ -136,6 +152,18 @@ ImageSource open_place(const Place& place, const ImageDataConfig& data, const Im
 
 bool has_own_place(const ImageDataConfig& data) {
   return !data.input_path->empty() || !data.tfds_name->empty() || !data.tfds_data_dir->empty();
+}
+
+// Fails if the labels of the two do not mean the same, as far as both know their classes.
+void require_same_classes(const ImageSource& train, const ImageSource& validation) {
+  const std::vector<std::string>& one = train.class_names;
+  const std::vector<std::string>& two = validation.class_names;
+  if (one.empty() || two.empty() || one == two) return;
+  std::size_t at = 0;
+  while (at < std::min(one.size(), two.size()) && one[at] == two[at]) ++at;
+  const auto name = [&](const std::vector<std::string>& names) { return at < names.size() ? names[at] : "none"; };
+  fail<InvalidArgument>("[task] class ", at, " is \"", name(one), "\" in ", train.description, " and \"", name(two),
+                        "\" in ", validation.description, ", wanted the same classes in both");
 }
 
 void refuse_turns(const ImageDataConfig& data, const Place& place) {
@@ -176,18 +204,20 @@ ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig
         ", files to train with; which are to validate with? task.validation_data.input_path is empty");
   }
   if (!apart) return open_place(place, data, task, runtime);
-  const Place second{.path = own.empty() ? place.path : own,
-                     .tfds_name = other.tfds_name->empty() && own.empty() ? *data.tfds_name : *other.tfds_name,
-                     .tfds = !other.tfds_data_dir->empty(),
-                     .use = Use::kValidation};
+  Place second{.path = own.empty() ? place.path : own,
+               .tfds_name = other.tfds_name->empty() && own.empty() ? *data.tfds_name : *other.tfds_name,
+               .tfds = !other.tfds_data_dir->empty(),
+               .use = Use::kValidation};
   refuse_turns(other, second);
   if (alone) return open_place(second, other, task, runtime);
   ImageSource made = open_place(place, data, task, runtime);
+  second.class_names = made.class_names;
   const ImageSource validation = open_place(second, other, task, runtime);
   if (validation.ready != made.ready) {
     fail<InvalidArgument>("[task] task.train_data has ", made.description, " and task.validation_data ",
                           validation.description, ": data of different kinds");
   }
+  require_same_classes(made, validation);
   made.validation = validation.validation;
   if (validation.size != made.size) made.size.clear();
   made.num_classes = std::max(made.num_classes, validation.num_classes);
