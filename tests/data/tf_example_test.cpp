@@ -50,6 +50,11 @@ TEST(TFExample, TheFormatIsTensorFlows) {
 
 TEST(TFExample, WhatIsWrongIsSaid) {
   const TFExample made = example();
+  const TFExample parsed = TFExample::parse(made.serialize(), "train-0, record at byte 16");
+  expect_error<NotFound>([&] { (void)parsed.bytes("picture"); },
+                         "[data] train-0, record at byte 16: there is no feature \"picture\"");
+  expect_error<InvalidArgument>([&] { (void)parsed.bytes("label"); },
+                                "train-0, record at byte 16: the feature \"label\" holds integers, wanted bytes");
   expect_error<NotFound>([&] { (void)made.bytes("picture"); }, "there is no feature \"picture\" among box image label");
   expect_error<InvalidArgument>([&] { (void)made.bytes("label"); }, "\"label\" holds integers, wanted bytes");
   expect_error<InvalidArgument>([&] { (void)made.bytes("words"); }, "\"words\" has 3 values, wanted one");

@@ -183,6 +183,9 @@ TEST(TFDS, ADamagedImageIsNamedByItsRecord) {
   }
   Iterator iterator = TFDSFolder(folder.path()).split("train[9:]").iterator();
   expect_error<DataLoss>([&] { (void)iterator.next(); }, "00002-of-00003, record at byte 6");
+  TFDSOptions skipping;
+  skipping.records.skip_damaged = true;
+  EXPECT_FALSE(TFDSFolder(folder.path()).split("train[9:]", skipping).iterator().next());
 }
 
 TEST(TFDS, CifarIsRead) {

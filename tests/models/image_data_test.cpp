@@ -108,6 +108,59 @@ TEST_F(ImageDataTest, ALabelThatIsNoClassIsNamedByItsRecord) {
                          "valid-1, record at byte 0: the label is 1, wanted 0 to 0 (1 classes)");
 }
 
+TEST_F(ImageDataTest, DamagedRecordsAndPicturesAreLeftOutWhereThatIsAskedFor) {
+  const auto file = folder_ / "odd";
+  const auto write_odd = [&](const std::string& record) {
+    TFRecordWriter writer(file);
+    TFExample good;
+    good.set_bytes("image/encoded", {encode_png(torch::zeros({3, 8, 8}, torch::kByte))});
+    good.set_int64s("image/class/label", {2});
+    writer.write(good.serialize());
+    writer.write(record);
+    writer.write(good.serialize());
+    writer.close();
+  };
+  const std::string path = "task: {validation_data: {input_path: '" + file.string() + "', skip_damaged: ";
+  TFExample example;
+  example.set_int64s("image/class/label", {1});
+  for (const char* picture : {"", "GIF89a"}) {
+    example.set_bytes("image/encoded", {picture});
+    write_odd(example.serialize());
+    EXPECT_EQ(validated(path + "true}}"), (Labels{2, 2})) << picture;
+    expect_error<DataLoss>([&] { validated(path + "false}}"); }, "neither a JPEG nor a PNG");
+  }
+  write_odd("");
+  EXPECT_EQ(validated(path + "true}}"), (Labels{2, 2}));
+  expect_error<DataLoss>([&] { validated(path + "false}}"); }, "the example has no features");
+}
+
+TEST_F(ImageDataTest, ALabelThatIsMissingOrNoNumberIsNamedByItsRecord) {
+  const auto file = folder_ / "odd";
+  const auto error = [&](const auto& label) {
+    TFExample example;
+    example.set_bytes("image/encoded", {encode_png(torch::zeros({3, 8, 8}, torch::kByte))});
+    label(example);
+    TFRecordWriter writer(file);
+    writer.write(example.serialize());
+    writer.close();
+    return testing::error_of<Error>(
+        [&] { validated("task: {validation_data: {skip_damaged: true, input_path: '" + file.string() + "'}}"); });
+  };
+  const std::string record = file.string() + ", record at byte 0: ";
+  const auto expect_said = [&](const std::string& said, const std::string& wanted) {
+    EXPECT_NE(said.find(record + wanted), std::string::npos) << said;
+  };
+  expect_said(error([](TFExample&) {}), "there is no feature \"image/class/label\" among image/encoded");
+  expect_said(error([](TFExample& e) { e.set_floats("image/class/label", {1.0F}); }),
+              "the feature "
+              "\"image/class/label\" holds floats, wanted integers");
+  expect_said(error([](TFExample& e) {
+                e.set_int64s("image/class/label", {1, 2});
+              }),
+              "the feature "
+              "\"image/class/label\" has 2 values, wanted one");
+}
+
 TEST_F(ImageDataTest, SeedOfTheData) {
   const auto drawn = [&](const char* seed) { return train(std::string("task: {train_data: {seed: ") + seed + "}}").x; };
   EXPECT_TRUE(torch::equal(drawn("-1"), drawn("1")));  // runtime.seed
@@ -239,6 +292,21 @@ TEST_F(ImageDataTest, DataToValidateWithMayLieElsewhere) {
   expect_error<NotFound>([&] { data(photos + "validation_data: {input_path: nowhere}}"); }, "nowhere is not a folder");
   expect_error<NotFound>([&] { data(photos + "validation_data: {input_path: '', tfds_name: cats}}"); },
                          "has no dataset_info.json");
+}
+
+TEST_F(ImageDataTest, ClassesOfTheDataToValidateWithGoByName) {
+  write_photographs(folder_ / "photos", 6);
+  std::filesystem::create_directories(folder_ / "others" / "cat");  // empty, or not there: the same
+  std::filesystem::create_directories(folder_ / "others" / "dog");
+  testing::write_file(folder_ / "others" / "dog" / "1.png", encode_png(torch::ones({3, 8, 8}, torch::kByte)));
+  const std::string others = "validation_data: {input_path: '" + (folder_ / "others").string() + "'}}";
+  const std::string photos = "task: {train_data: {input_path: '" + (folder_ / "photos").string() + "'}, ";
+  EXPECT_EQ(validated(photos + others), (Labels{1}));
+  expect_error<InvalidArgument>([&] { data("task: {train_data: {input_path: ''}, " + others, /*training=*/false); },
+                                "others has 1 classes and the model has 3: which are they?");
+  std::filesystem::create_directories(folder_ / "others" / "fox");
+  testing::write_file(folder_ / "others" / "fox" / "1.png", encode_png(torch::ones({3, 8, 8}, torch::kByte)));
+  expect_error<InvalidArgument>([&] { data(photos + others); }, "fox: class_names does not have this class");
 }
 
 TEST_F(ImageDataTest, AnEvaluationNeedsNoDataToTrainWith) {

@@ -41,12 +41,6 @@ TFExample::Kind kind_of(const tf::Feature& feature) {
 }
 
 template <typename List>
-decltype(auto) only(const List& list, const std::string& name) {
-  if (list.value_size() == 1) return list.value(0);
-  fail<InvalidArgument>("[data] the feature \"", name, "\" has ", list.value_size(), " values, wanted one");
-}
-
-template <typename List>
 torch::Tensor tensor_of(const List& list, torch::ScalarType dtype) {
   torch::Tensor values = at::empty({list.value_size()}, dtype);
   if (list.value_size() > 0) std::memcpy(host_bytes(values).data(), list.value().data(), values.nbytes());
@@ -60,10 +54,19 @@ class TFExample::Impl {
   const tf::Feature& feature(const std::string& name, Kind wanted) const {
     const auto& all = message.features().feature();
     const auto found = all.find(name);
-    if (found == all.end()) fail<NotFound>("[data] there is no feature \"", name, "\" among ", names());
+    if (found == all.end()) fail<NotFound>("[data] ", where(), "there is no feature \"", name, "\" among ", names());
     const Kind kind = kind_of(found->second);
     if (kind == wanted) return found->second;
-    fail<InvalidArgument>("[data] the feature \"", name, "\" holds ", name_of(kind), ", wanted ", name_of(wanted));
+    fail<InvalidArgument>("[data] ", where(), "the feature \"", name, "\" holds ", name_of(kind), ", wanted ",
+                          name_of(wanted));
+  }
+
+  // Returns the only value of a feature's list.
+  template <typename List>
+  decltype(auto) only(const List& list, const std::string& name) const {
+    if (list.value_size() == 1) return list.value(0);
+    fail<InvalidArgument>("[data] ", where(), "the feature \"", name, "\" has ", list.value_size(),
+                          " values, wanted one");
   }
 
   std::vector<std::string> names() const {
@@ -76,6 +79,10 @@ class TFExample::Impl {
   tf::Feature& make(const std::string& name) { return (*message.mutable_features()->mutable_feature())[name]; }
 
   tf::Example message;
+  std::string source;  // the name of the record that was parsed; empty: the example was made here
+
+ private:
+  std::string where() const { return source.empty() ? "" : source + ": "; }
 };
 
 TFExample::TFExample() : impl_(std::make_shared<Impl>()) {}
@@ -86,6 +93,7 @@ TFExample TFExample::parse(std::string_view bytes, const std::string& source) {
   if (!small || !example.impl_->message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
     fail<DataLoss>("[data] ", source, ": its ", bytes.size(), " bytes are no tf.train.Example");
   }
+  example.impl_->source = source;
   return example;
 }
 
@@ -104,17 +112,17 @@ TFExample::Kind TFExample::kind(const std::string& name) const {
 }
 
 std::string_view TFExample::bytes(const std::string& name) const {
-  return only(impl_->feature(name, Kind::kBytes).bytes_list(), name);
+  return impl_->only(impl_->feature(name, Kind::kBytes).bytes_list(), name);
 }
 std::vector<std::string_view> TFExample::bytes_list(const std::string& name) const {
   const auto& values = impl_->feature(name, Kind::kBytes).bytes_list().value();
   return {values.begin(), values.end()};
 }
 int64_t TFExample::int64(const std::string& name) const {
-  return only(impl_->feature(name, Kind::kInt64s).int64_list(), name);
+  return impl_->only(impl_->feature(name, Kind::kInt64s).int64_list(), name);
 }
 float TFExample::floating(const std::string& name) const {
-  return only(impl_->feature(name, Kind::kFloats).float_list(), name);
+  return impl_->only(impl_->feature(name, Kind::kFloats).float_list(), name);
 }
 torch::Tensor TFExample::int64_list(const std::string& name) const {
   return tensor_of(impl_->feature(name, Kind::kInt64s).int64_list(), torch::kLong);

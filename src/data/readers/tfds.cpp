@@ -11,6 +11,7 @@
 #include "base/number_in.h"
 #include "cohort/data/tf_example.h"
 #include "data/readers/label.h"
+#include "data/readers/skip_damaged.h"
 #include "data/readers/split_spec.h"
 #include "data/sources/records.h"
 #include "device/host_memory.h"
@@ -228,16 +229,20 @@ Dataset TFDSFolder::split(std::string_view spec, const TFDSOptions& options) con
   (void)impl_->column(1);
   std::vector<std::string> files;
   for (const RecordRange& range : ranges) files.push_back(range.file.string());
-  const auto read = [impl = impl_, decode = options.decode, classes = options.num_classes,
+  const SkipDamaged undamaged(options.records.skip_damaged);
+  const auto read = [impl = impl_, undamaged, decode = options.decode, classes = options.num_classes,
                      files = std::move(files)](const Example& record) {
     const auto place = record.more.at(0).accessor<int64_t, 1>();
     const std::string source = c10::str(files.at(static_cast<std::size_t>(place[0])), ", record at byte ", place[1]);
-    const TFExample example = TFExample::parse(host_text(record.x), source);
-    const torch::Tensor label = impl->column(1).read(example, decode, source);
+    const auto example = undamaged([&] { return TFExample::parse(host_text(record.x), source); });
+    if (!example) return Example{};
+    const torch::Tensor label = impl->column(1).read(*example, decode, source);
     require_label(label, classes, source);
-    return Example{.x = impl->column(0).read(example, decode, source), .y = label};
+    const auto input = undamaged([&] { return impl->column(0).read(*example, decode, source); });
+    return input ? Example{.x = *input, .y = label} : Example{};
   };
-  return Dataset(make_records(std::move(ranges), options.records, /*places=*/true)).map(read, options.threads);
+  const Dataset records(make_records(std::move(ranges), options.records, /*places=*/true));
+  return undamaged.without_empty(records.map(read, options.threads));
 }
 
 }  // namespace cohort

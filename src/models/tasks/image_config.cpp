@@ -78,7 +78,9 @@ void ImageDataConfig::describe(ConfigFields& fields) {
   fields.add("label_field_key", label_field_key, "the feature of a record that is its class");
   fields.add("cycle_length", cycle_length, "files of records that are read in turns; 0: ten");
   fields.add("block_length", block_length, "records from one file of records before the turn of the next one");
-  fields.add("skip_damaged", skip_damaged, "whether a damaged file of an image folder is left out instead of an error");
+  fields.add(
+      "skip_damaged", skip_damaged,
+      "whether a damaged file of an image folder, or a damaged record or its picture, is left out instead of an error");
   fields.add("held_out", held_out, "part of a folder of images that is for validation");
   describe_augmentation(*this, fields);
   describe_mixing(*this, fields);

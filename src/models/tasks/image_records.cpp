@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "cohort/data/tf_example.h"
 #include "data/readers/label.h"
+#include "data/readers/skip_damaged.h"
 #include "data/sources/records.h"
 #include "device/host_memory.h"
 #include "models/tasks/image_data.h"
@@ -48,6 +49,13 @@ std::vector<std::filesystem::path> files_of(const std::string& input_path) {
   return files;
 }
 
+// Returns the example of a record. DataLoss: it is none, or has no features at all, as a record of no bytes.
+TFExample parsed(std::string_view record, const std::string& source) {
+  TFExample example = TFExample::parse(record, source);
+  if (example.names().empty()) fail<DataLoss>("[data] ", source, ": the example has no features");
+  return example;
+}
+
 }  // namespace
 
 bool names_records(const std::string& input_path) {
@@ -73,22 +81,28 @@ Dataset record_images(const std::string& input_path, const ImageDataConfig& data
           return record;
         });
   };
+  const SkipDamaged undamaged(data.skip_damaged.get());
   const auto read =
-      [files, image = data.image_field_key.get(), label = data.label_field_key.get(),
+      [files, undamaged, image = data.image_field_key.get(), label = data.label_field_key.get(),
        decode = DecodeOptions{.channels = static_cast<int>(task.model.channels()), .at_least = smallest_side(task)},
        classes = task.model.num_classes.get()](const Example& record) {
         const auto place = record.more.at(0).accessor<int64_t, 1>();
         const std::string source =
             c10::str(files.at(static_cast<std::size_t>(place[0])).string(), ", record at byte ", place[1]);
-        const TFExample example = TFExample::parse(host_text(record.x), source);
-        const torch::Tensor y = at::tensor(example.int64(label), torch::kLong).squeeze();
+        const auto example = undamaged([&] { return parsed(host_text(record.x), source); });
+        if (!example) return Example{};
+        const torch::Tensor y = at::tensor(example->int64(label), torch::kLong).squeeze();
         require_label(y, classes, source);
-        return Example{.x = decode_image(example.bytes(image), decode, source), .y = y};
+        const std::string_view bytes = example->bytes(image);
+        const auto x = undamaged([&] { return decode_image(bytes, decode, source); });
+        return x ? Example{.x = *x, .y = y} : Example{};
       };
-  return numbers
-      .interleave(open, {.cycle_length = std::min(data.cycle_length > 0 ? *data.cycle_length : kUsualCycle, count),
-                         .block_length = data.block_length})
-      .map(read, {.num_parallel_calls = decoding_threads(runtime)});
+  const Dataset records =
+      numbers
+          .interleave(open, {.cycle_length = std::min(data.cycle_length > 0 ? *data.cycle_length : kUsualCycle, count),
+                             .block_length = data.block_length})
+          .map(read, {.num_parallel_calls = decoding_threads(runtime)});
+  return undamaged.without_empty(records);
 }
 
 }  // namespace cohort
