@@ -5,6 +5,7 @@
 #include <jpeglib.h>
 #include <png.h>
 #include <torch/types.h>
+#include <zlib.h>
 
 #include <cstdlib>
 
@@ -97,6 +98,36 @@ TEST(Image, PngsAreDecodedExactly) {
   EXPECT_TRUE(torch::equal(decode_png(bytes, {.channels = 0}), grey.permute({2, 0, 1})));
   EXPECT_TRUE(torch::equal(decode_png(bytes, {.channels = 1}), grey.permute({2, 0, 1})));
   EXPECT_EQ(decode_png(png_of(rgb, PNG_FORMAT_RGB), {.channels = 1}).size(0), 1);
+}
+
+// Adds a chunk behind the header of a PNG.
+std::string with_chunk(const std::string& png, const std::string& type, const std::string& data) {
+  const auto number = [](uLong value) {
+    std::string bytes;
+    for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(value >> shift);
+    return bytes;
+  };
+  const std::string body = type + data;
+  const uLong crc = crc32(0, reinterpret_cast<const Bytef*>(body.data()), static_cast<uInt>(body.size()));
+  std::string made = png;
+  return made.insert(8 + 25, number(data.size()) + body + number(crc));  // the signature and the header
+}
+
+// TensorFlow and Pillow leave gamma alone: brightness is 0.299 R + 0.587 G + 0.114 B of the values as they are.
+TEST(Image, BrightnessDoesNotDependOnGamma) {
+  const torch::Tensor rgb = torch::tensor({200, 30, 30, 30, 200, 30, 30, 30, 200}, torch::kByte).view({1, 3, 3});
+  const torch::Tensor wanted = torch::tensor({81, 130, 49}, torch::kByte).view({1, 1, 3});
+  const std::string chunk_of_gamma("\0\0\xb1\x8f", 4);  // 1 / 2.2
+  std::string plain = png_of(rgb, PNG_FORMAT_RGB);
+  for (const char* chunk : {"sRGB", "gAMA"}) {  // what libpng itself has written
+    const std::size_t at = plain.find(chunk);
+    if (at != std::string::npos) plain.erase(at - 4, 12 + (std::string(chunk) == "sRGB" ? 1 : 4));
+  }
+  for (const std::string& bytes :
+       {plain, with_chunk(plain, "gAMA", chunk_of_gamma), with_chunk(plain, "sRGB", std::string(1, '\0'))}) {
+    EXPECT_LE(largest_difference(decode_png(bytes, {.channels = 1}), wanted), 0) << bytes.size() << " bytes";
+    EXPECT_TRUE(torch::equal(decode_png(bytes), rgb.permute({2, 0, 1})));
+  }
 }
 
 TEST(Image, JpegsAreDecoded) {

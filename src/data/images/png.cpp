@@ -77,7 +77,11 @@ class PngDecoder {
     png_set_strip_16(png_);
     png_set_strip_alpha(png_);
     if (options_.channels == 3 && grey) png_set_gray_to_rgb(png_);
-    if (options_.channels == 1 && !grey) png_set_rgb_to_gray(png_, PNG_ERROR_ACTION_NONE, 0.299, 0.587);
+    if (options_.channels == 1 && !grey) {
+      // The brightness is that of the values as they are stored, whatever gamma the file announces.
+      png_set_gamma_fixed(png_, PNG_FP_1, PNG_FP_1);
+      png_set_rgb_to_gray(png_, PNG_ERROR_ACTION_NONE, 0.299, 0.587);
+    }
     png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
     return true;
