@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <set>
+
 #include "cohort/data/tfrecord.h"
 #include "cohort/distributed_dataset.h"
 #include "cohort/error.h"
@@ -22,8 +24,48 @@ AutoShard policy_of(const std::string& name) {
   return policies.at(name);
 }
 
-// Returns the numbers 0, 1, ... from files of these sizes, as a dataset that reads one file after the other.
-Dataset numbers_in_files(const TemporaryFolder& folder, const std::vector<int64_t>& sizes) {
+// Throws if a case says something that this test does not know, so that none is held to less than it says.
+void require_known(const json& golden) {
+  const std::set<std::string> known{"about",
+                                    "after",
+                                    "batch_per_replica",
+                                    "block_length",
+                                    "cycle_length",
+                                    "drop_remainder",
+                                    "elements",
+                                    "error",
+                                    "file_sizes",
+                                    "files",
+                                    "function",
+                                    "global_batch",
+                                    "message",
+                                    "policy",
+                                    "reader",
+                                    "replicas_per_worker",
+                                    "skip",
+                                    "source",
+                                    "steps",
+                                    "take",
+                                    "workers"};
+  for (const auto& [key, value] : golden.items()) {
+    if (!known.contains(key)) throw std::invalid_argument("the key " + key + " is not known");
+  }
+}
+
+Dataset records_of(const std::vector<std::filesystem::path>& files, const json& golden) {
+  const std::string reader = golden.value("reader", "flat");
+  if (reader == "flat") return datasets::tfrecord(files);
+  if (reader != "interleave") throw std::invalid_argument("the reader " + reader + " is not known");
+  return Dataset::range(static_cast<int64_t>(files.size()))
+      .interleave(
+          [files](const Example& number) {
+            return datasets::tfrecord({files.at(static_cast<std::size_t>(number.x.item<int64_t>()))});
+          },
+          {.cycle_length = golden.at("cycle_length"), .block_length = golden.value("block_length", 1)});
+}
+
+// Returns the numbers 0, 1, ... from files of these sizes, as a dataset that reads the files as the case says.
+Dataset numbers_in_files(const TemporaryFolder& folder, const std::vector<int64_t>& sizes, const json& golden) {
   std::vector<std::filesystem::path> files;
   int64_t number = 0;
   for (std::size_t f = 0; f < sizes.size(); ++f) {
@@ -32,7 +74,7 @@ Dataset numbers_in_files(const TemporaryFolder& folder, const std::vector<int64_
     for (int64_t i = 0; i < sizes[f]; ++i) writer.write(std::to_string(number++));
     writer.close();
   }
-  return datasets::tfrecord(files).map([](const Example& record) {
+  return records_of(files, golden).map([](const Example& record) {
     const torch::Tensor text = record.x.contiguous();
     const std::string digits(static_cast<const char*>(text.data_ptr()), static_cast<std::size_t>(text.numel()));
     return Example{.x = torch::scalar_tensor(static_cast<int64_t>(std::stoll(digits)), torch::kLong)};
@@ -116,8 +158,9 @@ std::string compare(const json& actual, const json& golden) {
 
 TEST(Splits, OneWorkerAndMany) {
   check_golden("splits.json", [](const json& golden) -> std::string {
+    require_known(golden);
     const TemporaryFolder folder;
-    const Dataset source = golden.contains("file_sizes") ? numbers_in_files(folder, golden.at("file_sizes"))
+    const Dataset source = golden.contains("file_sizes") ? numbers_in_files(folder, golden.at("file_sizes"), golden)
                                                          : Dataset::range(golden.at("elements").get<int64_t>());
     const Dataset data = transformed(source, golden);
     const auto run = [&] {
@@ -137,7 +180,8 @@ TEST(Splits, PoliciesOfOneWorker) {
     const TemporaryFolder folder;
     const int64_t files = golden.at("tfrecord_files");
     const int64_t elements = golden.at("elements");
-    const Dataset source = files > 0 ? numbers_in_files(folder, even_sizes(elements, files)) : Dataset::range(elements);
+    const Dataset source =
+        files > 0 ? numbers_in_files(folder, even_sizes(elements, files), golden) : Dataset::range(elements);
     const MirroredStrategy strategy({.devices = cpu_devices(golden.at("replicas"))});
     return compare(steps_of(strategy, transformed(source, golden), golden), golden);
   });
