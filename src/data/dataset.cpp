@@ -17,7 +17,7 @@ void require_positive(const char* method, int64_t value) {
 class OwningIterator final : public ElementIterator {
  public:
   OwningIterator(std::shared_ptr<const DatasetNode> node, Pass pass)
-      : node_(std::move(node)), pass_(std::move(pass)), elements_(node_->iterate(pass_.options())) {}
+      : node_(std::move(node)), pass_(std::move(pass)), elements_(node_->iterate(PassOptions(pass_.options()))) {}
 
   bool next(Element& element) override { return elements_->next(element); }
   const Example* table() const override { return elements_->table(); }

@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "cohort/distributed_dataset.h"
 #include "cohort/trace.h"
+#include "data/counts.h"
 #include "data/device_copies.h"
 #include "data/known_size.h"
 #include "data/node.h"
@@ -63,26 +64,69 @@ class StagedBatches final : public HoldsMemory {
   std::atomic<int64_t> bytes_ = 0;
 };
 
+// The work of the thread that prepares steps: it owns what it needs, because it may be left behind.
+class Preparation {
+ public:
+  // `map`, if there is one, is what remains to be done with a share on its device.
+  Preparation(std::unique_ptr<StepSource> steps, DeviceMapPtr map, StrategyCore& core, const InputOptions& options)
+      : steps_(std::move(steps)),
+        map_(std::move(map)),
+        compared_(core.shares_pipeline()),
+        copies_(core, options),
+        steps_ahead_(bounded_sum(1, std::max<int64_t>(0, options.prefetch_steps))) {
+    core.memory_holders().add(std::weak_ptr<const HoldsMemory>(staged_));
+  }
+
+  // Returns the next step, or nothing at the end.
+  std::optional<ArrivingShares> next() {
+    const TraceSpan span("input", "prepare a step");
+    Shares shares;
+    if (ended_ || !steps_->next(shares)) return std::nullopt;
+    return begin_copies(std::move(shares), map_.get());
+  }
+
+  // Begins to copy shares to their devices; what others are to compare is computed on the way.
+  ArrivingShares begin_copies(Shares shares, const DeviceMap* map) {
+    const int64_t digest = compared_ ? digest_of(shares) : 0;
+    staged_->note(shares, steps_ahead_);
+    ArrivingShares arriving = copies_.begin(std::move(shares), map);
+    arriving.digest = digest;
+    return arriving;
+  }
+
+  nlohmann::json save(std::vector<torch::Tensor>& tensors) { return steps_->save(tensors); }
+  bool ended() const { return ended_; }
+  void restore(const nlohmann::json& tree, bool ended, const std::vector<torch::Tensor>& tensors) {
+    steps_->restore(tree, tensors);
+    ended_ = ended;
+  }
+
+ private:
+  std::unique_ptr<StepSource> steps_;
+  DeviceMapPtr map_;
+  bool compared_;  // other workers take the same shares
+  DeviceCopies copies_;
+  int64_t steps_ahead_;
+  std::shared_ptr<StagedBatches> staged_ = std::make_shared<StagedBatches>();
+  bool ended_ = false;  // a restored input had ended
+};
+
 }  // namespace
 
 // A step source, run ahead by a thread that also copies the shares to their devices.
 class DistributedSource {
  public:
-  // `map`, if there is one, is what remains to be done with a share on its device.
+  // `map`: see Preparation.
   DistributedSource(std::unique_ptr<StepSource> steps, DeviceMapPtr map, std::shared_ptr<StrategyCore> core,
                     const InputOptions& options, Pass pass)
-      : steps_(std::move(steps)),
-        map_(std::move(map)),
-        core_(std::move(core)),
+      : core_(std::move(core)),
         pass_(std::move(pass)),
-        copies_(*core_, options) {
+        preparation_(std::make_shared<Preparation>(std::move(steps), std::move(map), *core_, options)) {
     join();
-    steps_ahead_ = 1 + std::max<int64_t>(0, options.prefetch_steps);
-    core_->memory_holders().add(std::weak_ptr<const HoldsMemory>(staged_));
     if (options.prefetch_steps <= 0) return;
-    ahead_ = std::make_unique<ReadAhead<ArrivingShares>>("distributed input",
-                                                         static_cast<std::size_t>(options.prefetch_steps),
-                                                         options.timeout, [this] { return produce(); });
+    ahead_ = std::make_unique<ReadAhead<ArrivingShares>>(
+        "distributed input", static_cast<std::size_t>(options.prefetch_steps), options.timeout,
+        [preparation = preparation_] { return preparation->next(); });
   }
 
   std::optional<GlobalBatch> next() {
@@ -118,8 +162,7 @@ class DistributedSource {
   }
 
   void restore_position(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) {
-    steps_->restore(tree.at("steps"), tensors);
-    ended_ = tree.at("ended").get<bool>();
+    preparation_->restore(tree.at("steps"), tree.at("ended").get<bool>(), tensors);
     restored_.clear();
     for (const auto& step : tree.at("waiting")) {
       Shares shares;
@@ -128,25 +171,17 @@ class DistributedSource {
         fail<InvalidArgument>("[data] distributed input state: it was saved with ", shares.size(),
                               " replicas, this strategy has ", core_->share_leaders().size());
       }
-      ArrivingShares arriving = begin_copies(std::move(shares), /*map=*/nullptr);  // saved as it was on the devices
+      // Saved as it was on the devices.
+      ArrivingShares arriving = preparation_->begin_copies(std::move(shares), /*map=*/nullptr);
       arriving.wait();
       restored_.push_back({.shares = std::move(arriving.shares), .digest = arriving.digest});
     }
   }
 
-  // Begins to copy shares to their devices; what others are to compare is computed on the way.
-  ArrivingShares begin_copies(Shares shares, const DeviceMap* map) {
-    const int64_t digest = core_->shares_pipeline() ? digest_of(shares) : 0;
-    staged_->note(shares, steps_ahead_);
-    ArrivingShares arriving = copies_.begin(std::move(shares), map);
-    arriving.digest = digest;
-    return arriving;
-  }
-
   // Returns this worker's own next shares, or nothing at its end.
   std::optional<JointSteps::OwnStep> next_here() {
     if (restored_.empty()) {
-      std::optional<ArrivingShares> step = ahead_ ? ahead_->take() : produce();
+      std::optional<ArrivingShares> step = ahead_ ? ahead_->take() : preparation_->next();
       if (!step) return std::nullopt;
       step->wait();
       return JointSteps::OwnStep{.shares = std::move(step->shares), .digest = step->digest};
@@ -154,13 +189,6 @@ class DistributedSource {
     std::optional<JointSteps::OwnStep> step = std::move(restored_.front());
     restored_.pop_front();
     return step;
-  }
-
-  std::optional<ArrivingShares> produce() {
-    const TraceSpan span("input", "prepare a step");
-    Shares shares;
-    if (ended_ || !steps_->next(shares)) return std::nullopt;
-    return begin_copies(std::move(shares), map_.get());
   }
 
   // Gives each replica its share. Those that take one together copy it from the first of them; what another worker's
@@ -188,22 +216,19 @@ class DistributedSource {
       step.wait();
       add(step.shares);
     }
-    state.tree = pass_.save({{"steps", steps_->save(state.tensors)}, {"waiting", waiting}, {"ended", ended || ended_}});
+    state.tree = pass_.save({{"steps", preparation_->save(state.tensors)},
+                             {"waiting", waiting},
+                             {"ended", ended || preparation_->ended()}});
     return to_bytes(state);
   }
 
-  std::unique_ptr<StepSource> steps_;
-  DeviceMapPtr map_;
   std::shared_ptr<StrategyCore> core_;
   Pass pass_;
+  std::shared_ptr<Preparation> preparation_;
   std::unique_ptr<JointSteps> joint_;
   int64_t flags_ = 0;
   std::deque<JointSteps::OwnStep> restored_;
-  bool ended_ = false;
-  DeviceCopies copies_;
-  int64_t steps_ahead_ = 1;
-  std::shared_ptr<StagedBatches> staged_ = std::make_shared<StagedBatches>();
-  std::unique_ptr<ReadAhead<ArrivingShares>> ahead_;  // the last member: its thread uses the others
+  std::unique_ptr<ReadAhead<ArrivingShares>> ahead_;
 };
 
 DistributedIterator::DistributedIterator(std::unique_ptr<DistributedSource> source) : source_(std::move(source)) {}

@@ -77,8 +77,19 @@ struct Extent {
   // Returns whether every batch has this size.
   bool all_full(std::optional<int64_t> size) const {
     if (!size || elements == kUnknownCardinality) return false;
-    return elements == kInfiniteCardinality ? regular : examples == elements * *size;
+    int64_t product = 0;
+    if (elements != kInfiniteCardinality && __builtin_mul_overflow(elements, *size, &product)) return false;
+    return elements == kInfiniteCardinality ? regular : examples == product;
   }
+};
+
+// A pass over the part of the data that a worker reads.
+struct PassOptions : IteratorOptions {
+  explicit PassOptions(const IteratorOptions& options) : IteratorOptions(options), stream(options.file_shard) {}
+
+  // The stream of the random numbers. Workers that read by themselves have one each, so that they do not draw the same
+  // numbers; workers that read the same elements and keep a part of them have the same stream. 0 for a worker alone.
+  int64_t stream;
 };
 
 class DatasetNode;
@@ -94,7 +105,7 @@ class DatasetNode {
  public:
   virtual ~DatasetNode() = default;
   // Returns an iterator of the pass that the options name; their epoch is not kAuto.
-  virtual std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const = 0;
+  virtual std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const = 0;
   // Returns the size of a pass over the part of the files that the options name. The function of a map() is taken to
   // leave the sizes of batches as they are.
   virtual Extent extent(const IteratorOptions& part) const = 0;
@@ -119,6 +130,8 @@ class UnaryNode : public DatasetNode {
 
  protected:
   const DatasetNode& input() const { return *input_; }
+  // Returns the input for a thread that may outlive the pipeline's users.
+  const NodePtr& shared_input() const { return input_; }
   // Returns what the input leaves to devices if this node passes elements on as they are: make(input) is the node
   // behind another input.
   template <typename Make>

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "data/counts.h"
 #include "data/node.h"
 #include "data/rebatch.h"
 #include "data/split.h"
@@ -13,7 +14,7 @@ namespace {
 
 class WholeSource final : public StepSource {
  public:
-  WholeSource(const Dataset& dataset, const IteratorOptions& options)
+  WholeSource(const Dataset& dataset, const PassOptions& options)
       : dataset_(dataset), elements_(dataset.node().iterate(options)) {}
 
   bool next(std::vector<Example>& shares) override {
@@ -33,7 +34,7 @@ class WholeSource final : public StepSource {
 // Shares of exact sizes, which go on over the borders of the batches that come in.
 class RebatchSource final : public StepSource {
  public:
-  RebatchSource(const Dataset& dataset, const IteratorOptions& options, const InputGroup& group, int64_t size)
+  RebatchSource(const Dataset& dataset, const PassOptions& options, const InputGroup& group, int64_t size)
       : dataset_(dataset),
         elements_(dataset.node().iterate(options)),
         rebatch_([this](Example& batch) { return elements_->next_example(batch); },
@@ -60,7 +61,7 @@ class RebatchSource final : public StepSource {
 // batch, step by step.
 class CutSource final : public StepSource {
  public:
-  CutSource(const Dataset& dataset, const IteratorOptions& options, const InputGroup& group, bool shared)
+  CutSource(const Dataset& dataset, const PassOptions& options, const InputGroup& group, bool shared)
       : dataset_(dataset), elements_(dataset.node().iterate(options)), group_(group), shared_(shared) {}
 
   bool next(std::vector<Example>& shares) override {
@@ -102,7 +103,7 @@ class CutSource final : public StepSource {
 // One element for each replica. At the end the replicas that get none have an empty share, or the step is left out.
 class PerReplicaSource final : public StepSource {
  public:
-  PerReplicaSource(const Dataset& dataset, const IteratorOptions& options, const InputGroup& group)
+  PerReplicaSource(const Dataset& dataset, const PassOptions& options, const InputGroup& group)
       : dataset_(dataset),
         elements_(dataset.node().iterate(options)),
         replicas_(static_cast<std::size_t>(group.replicas)),
@@ -156,19 +157,23 @@ AutoShard choose_shard(AutoShard asked, const Dataset& dataset, const InputGroup
 
 std::unique_ptr<StepSource> make_split_source(const Dataset& dataset, IteratorOptions options, const InputGroup& group,
                                               AutoShard shard, bool whole) {
-  if (whole) return std::make_unique<WholeSource>(dataset, options);
+  if (whole) return std::make_unique<WholeSource>(dataset, PassOptions(options));
   if (shard == AutoShard::kFile) {
     options.file_shards = group.workers;
     options.file_shard = group.worker;
   }
+  PassOptions pass(options);
+  if (shard == AutoShard::kOff) pass.stream = group.worker;
   const std::optional<int64_t> size = dataset.batch_size();
-  if (size && shard != AutoShard::kData) return std::make_unique<RebatchSource>(dataset, options, group, *size);
-  return std::make_unique<CutSource>(dataset, options, group, /*shared=*/shard == AutoShard::kData);
+  if (size && shard != AutoShard::kData) return std::make_unique<RebatchSource>(dataset, pass, group, *size);
+  return std::make_unique<CutSource>(dataset, pass, group, /*shared=*/shard == AutoShard::kData);
 }
 
 std::unique_ptr<StepSource> make_per_replica_source(const Dataset& dataset, const IteratorOptions& options,
                                                     const InputGroup& group) {
-  return std::make_unique<PerReplicaSource>(dataset, options, group);
+  PassOptions pass(options);
+  pass.stream = group.worker;
+  return std::make_unique<PerReplicaSource>(dataset, pass, group);
 }
 
 int64_t steps_of_split(const Dataset& dataset, const InputGroup& group, AutoShard shard, bool whole) {
@@ -193,7 +198,7 @@ int64_t steps_of_split(const Dataset& dataset, const InputGroup& group, AutoShar
 int64_t steps_per_replica(const Dataset& dataset, const InputGroup& group) {
   const int64_t count = dataset.cardinality();
   if (count < 0) return count;
-  return drops_partial_steps(dataset, group) ? count / group.replicas : (count + group.replicas - 1) / group.replicas;
+  return drops_partial_steps(dataset, group) ? count / group.replicas : ceil_div(count, group.replicas);
 }
 
 bool drops_partial_steps(const Dataset& dataset, const InputGroup& group) {

@@ -5,6 +5,7 @@
 
 #include "base/columns.h"
 #include "base/crc32c.h"
+#include "base/deadline.h"
 #include "base/error_text.h"
 #include "base/fail.h"
 #include "base/log.h"
@@ -95,7 +96,12 @@ WorkerSteps::~WorkerSteps() {
 std::optional<WorkerSteps::Step> WorkerSteps::next(int64_t flags) {
   if (!begun_) begin(std::exchange(flags, 0));
   std::optional<Step> step = finish();
+  const Deadline deadline(core_.plan().exchange.timeout);
   while (step && step->total == 0) {  // nobody's turn, with more examples to come
+    if (deadline.passed()) {
+      fail<DeadlineExceeded>("[data] ", what_, ": no worker has had an example for ", to_text(deadline.limit()),
+                             ", only empty batches");
+    }
     begin(std::exchange(flags, 0));
     step = finish();
   }

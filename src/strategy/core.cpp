@@ -13,6 +13,7 @@
 #include "collective/local/local.h"
 #include "device/backend.h"
 #include "device/host_memory.h"
+#include "device/host_random.h"
 #include "device/numa.h"
 #include "strategy/context.h"
 #include "strategy/memory_use.h"
@@ -314,7 +315,12 @@ int64_t StrategyCore::gathered_steps() const {
 void StrategyCore::run(const std::shared_ptr<detail::Job>& job) {
   try {
     if (plan_.records_with_others && gathered_steps() == 0) begin_outside();
-    launch_->run(job);
+    // Workers do not draw the same numbers from LibTorch's own generator, as for torch::nn::Dropout.
+    if (workers().membership() == nullptr) {
+      launch_->run(job);
+    } else {
+      with_own_host_stream(static_cast<uint64_t>(replica(0).id()), [&] { launch_->run(job); });
+    }
   } catch (const std::exception& error) {
     workers().fail(error_text(error));
     throw;

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <limits>
+
 #include "cohort/distributed_dataset.h"
 #include "cohort/error.h"
 #include "data/node.h"
 #include "data/split.h"
 #include "data/step_source.h"
+#include "tests/support/errors.h"
 #include "tests/support/workers.h"
 
 namespace cohort::cardinality_test {
@@ -135,6 +138,42 @@ TEST(CardinalityTest, RealWorkersAgree) {
       const DistributedDataset steps = strategy.distribute(files(21).batch(5), {.auto_shard = shard});
       EXPECT_EQ(steps.size(), count(steps)) << "policy " << static_cast<int>(shard);
     });
+  }
+}
+
+TEST(CardinalityTest, SizesGoUpToTheLargestNumber) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  constexpr int64_t kLeast = std::numeric_limits<int64_t>::min();
+  const auto first = [](const Dataset& data) { return data.iterator({.epoch = 1}).next()->x; };
+  const Dataset ten = Dataset::range(10);
+  EXPECT_EQ(ten.batch(kMost).cardinality(), 1);
+  EXPECT_EQ(first(ten.batch(kMost)).size(0), 10);
+  EXPECT_EQ(Dataset::from_tensor_slices(torch::arange(10)).batch(kMost).iterator().next()->size(), 10);
+  EXPECT_EQ(ten.batch(kMost).take(1).skip(0).cardinality(), 1);
+  EXPECT_EQ(ten.repeat(kMost).cardinality(), kMost) << "more than can be counted";
+  EXPECT_EQ(first(ten.repeat(kMost)).item<int64_t>(), 0);
+  EXPECT_EQ(ten.repeat(kMost).concatenate(ten.repeat(kMost)).cardinality(), kMost);
+  EXPECT_EQ(ten.repeat(kMost).batch(2).cardinality(), kMost / 2 + 1);
+  EXPECT_EQ(ten.repeat().batch(4).take(kMost).cardinality(), kMost);
+  EXPECT_EQ(ten.shard(kMost, 3).cardinality(), 1);
+  EXPECT_EQ(first(ten.shard(kMost, 3)).item<int64_t>(), 3);
+  EXPECT_EQ(ten.shard(kMost, kMost - 1).cardinality(), 0);
+  EXPECT_FALSE(ten.skip(kMost).iterator().next());
+  // 2^62 steps of 2 each way from the middle; the last elements are as exact as the first.
+  const Dataset wide = Dataset::range(kLeast, kMost, int64_t{1} << 62);
+  EXPECT_EQ(count(wide), 4);
+  EXPECT_EQ(wide.cardinality(), 4);
+  EXPECT_EQ(first(wide.skip(3)).item<int64_t>(), int64_t{1} << 62);
+  EXPECT_EQ(Dataset::range(kMost, kLeast, kLeast).cardinality(), 2);
+  EXPECT_EQ(first(Dataset::range(kMost, kLeast, kLeast).skip(1)).item<int64_t>(), -1);
+  EXPECT_EQ(Dataset::range(0, kMost, kMost).cardinality(), 1);
+  EXPECT_EQ(Dataset::range(kMost).batch(2).cardinality(), kMost / 2 + 1);
+  testing::expect_error<InvalidArgument>([] { (void)Dataset::range(kLeast, kMost); },
+                                         "has 18446744073709551615 elements, wanted fewer than 2^63");
+  const MirroredStrategy two({.devices = cpu_devices(2)});
+  for (const AutoShard shard : {AutoShard::kData, AutoShard::kOff}) {
+    const DistributedDataset steps = two.distribute(Dataset::range(kMost).batch(2), {.auto_shard = shard});
+    EXPECT_EQ(steps.cardinality(), kMost / 2 + 1);
   }
 }
 

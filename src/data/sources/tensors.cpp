@@ -1,8 +1,11 @@
 // from_tensors, from_tensor_slices and range: elements that are in memory.
 #include <ATen/Functions.h>
 
+#include <limits>
+
 #include "base/columns.h"
 #include "base/fail.h"
+#include "data/activity.h"
 #include "data/node.h"
 
 namespace cohort {
@@ -15,6 +18,7 @@ class CountedIterator : public ElementIterator {
   explicit CountedIterator(int64_t count) : count_(count) {}
 
   bool next(Element& element) override {
+    throw_if_stopped();
     if (at_ >= count_) return false;
     fill(at_++, element);
     return true;
@@ -52,7 +56,7 @@ class TensorsIterator final : public CountedIterator {
 class TensorsNode final : public DatasetNode {
  public:
   explicit TensorsNode(Example example) : example_(std::move(example)) {}
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& /*options*/) const override {
+  std::unique_ptr<ElementIterator> iterate(const PassOptions& /*options*/) const override {
     return std::make_unique<TensorsIterator>(example_);
   }
   Extent extent(const IteratorOptions& /*part*/) const override { return Extent::of(1); }
@@ -87,7 +91,7 @@ class SlicesNode final : public DatasetNode {
     columns_ = std::make_shared<const Example>(std::move(columns));
   }
 
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& /*options*/) const override {
+  std::unique_ptr<ElementIterator> iterate(const PassOptions& /*options*/) const override {
     return std::make_unique<SlicesIterator>(columns_, rows_);
   }
   Extent extent(const IteratorOptions& /*part*/) const override { return Extent::of(rows_); }
@@ -110,7 +114,9 @@ class RangeIterator final : public CountedIterator {
 
  private:
   void fill(int64_t at, Element& element) const override {
-    element = Example{.x = at::scalar_tensor(start_ + at * step_, torch::kLong)};
+    // The product alone may not fit.
+    const uint64_t value = static_cast<uint64_t>(start_) + static_cast<uint64_t>(at) * static_cast<uint64_t>(step_);
+    element = Example{.x = at::scalar_tensor(static_cast<int64_t>(value), torch::kLong)};
   }
   int64_t start_;
   int64_t step_;
@@ -119,11 +125,18 @@ class RangeIterator final : public CountedIterator {
 class RangeNode final : public DatasetNode {
  public:
   RangeNode(int64_t start, int64_t stop, int64_t step) : start_(start), step_(step) {
-    const int64_t span = step > 0 ? stop - start : start - stop;
-    const int64_t stride = step > 0 ? step : -step;
-    count_ = span <= 0 ? 0 : (span + stride - 1) / stride;
+    if (step > 0 ? stop <= start : stop >= start) return;
+    const auto low = static_cast<uint64_t>(step > 0 ? start : stop);
+    const auto high = static_cast<uint64_t>(step > 0 ? stop : start);
+    const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : 0 - static_cast<uint64_t>(step);
+    const uint64_t count = (high - low) / stride + ((high - low) % stride != 0 ? 1 : 0);
+    if (count > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+      fail<InvalidArgument>("[data] range: ", start, " to ", stop, " in steps of ", step, " has ", count,
+                            " elements, wanted fewer than 2^63");
+    }
+    count_ = static_cast<int64_t>(count);
   }
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& /*options*/) const override {
+  std::unique_ptr<ElementIterator> iterate(const PassOptions& /*options*/) const override {
     return std::make_unique<RangeIterator>(start_, step_, count_);
   }
   Extent extent(const IteratorOptions& /*part*/) const override { return Extent::of(count_); }

@@ -3,6 +3,8 @@
 #include <ATen/Functions.h>
 
 #include "base/fail.h"
+#include "data/activity.h"
+#include "data/counts.h"
 #include "data/sources/records.h"
 #include "device/host_memory.h"
 
@@ -21,6 +23,7 @@ class RecordIterator final : public ElementIterator {
       : ranges_(std::move(ranges)), options_(options), places_(places) {}
 
   bool next(Element& element) override {
+    throw_if_stopped();
     for (; at_ < ranges_.size(); pass_on()) {
       const Numbered& range = ranges_[at_];
       if (!reader_) open();
@@ -93,14 +96,14 @@ class RecordNode final : public DatasetNode {
   RecordNode(Ranges ranges, const TFRecordReaderOptions& options, bool places)
       : ranges_(std::move(ranges)), options_(options), places_(places) {}
 
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+  std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const override {
     return std::make_unique<RecordIterator>(ranges_of(options), options_, places_);
   }
   Extent extent(const IteratorOptions& part) const override {
     int64_t sum = 0;
     for (const RecordRange& range : ranges_of(part)) {
       if (range.count < 0) return {};
-      sum += range.count;
+      sum = bounded_sum(sum, range.count);
     }
     return options_.skip_damaged ? Extent{} : Extent::of(sum);
   }

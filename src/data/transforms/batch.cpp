@@ -7,6 +7,7 @@
 
 #include "base/columns.h"
 #include "base/fail.h"
+#include "data/counts.h"
 #include "data/node.h"
 
 namespace cohort {
@@ -170,14 +171,14 @@ class BatchNode final : public UnaryNode {
   BatchNode(NodePtr input, int64_t size, const BatchOptions& options)
       : UnaryNode(std::move(input)), size_(size), drop_remainder_(options.drop_remainder) {}
 
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+  std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const override {
     return std::make_unique<BatchIterator>(input().iterate(options), size_, drop_remainder_);
   }
   Extent extent(const IteratorOptions& part) const override {
     const int64_t count = input().extent(part).elements;
     if (count < 0) return {.elements = count, .examples = count, .regular = true};
     if (drop_remainder_) return {.elements = count / size_, .examples = count / size_ * size_, .regular = true};
-    return {.elements = (count + size_ - 1) / size_, .examples = count, .regular = true};
+    return {.elements = ceil_div(count, size_), .examples = count, .regular = true};
   }
   Batching batching() const override { return {.batched = true, .size = size_, .full = drop_remainder_}; }
   // If the remainder of a part is dropped there are no more parts than have a whole batch each.

@@ -2,6 +2,7 @@
 #include <iterator>
 #include <map>
 #include <mutex>
+#include <tuple>
 
 #include "base/atomic_file.h"
 #include "base/fail.h"
@@ -30,24 +31,30 @@ struct Store {
 // The stores of a node: one for each part of the files that a worker may have.
 class Stores {
  public:
-  std::shared_ptr<Store> of(const IteratorOptions& options) {
+  std::shared_ptr<Store> of(const PassOptions& options) {
     const std::lock_guard lock(mutex_);
-    std::shared_ptr<Store>& store = stores_[{options.file_shards, options.file_shard}];
+    std::shared_ptr<Store>& store = stores_[{options.file_shards, options.file_shard, options.stream}];
     if (!store) store = std::make_shared<Store>();
     return store;
   }
 
  private:
   std::mutex mutex_;
-  std::map<std::pair<int64_t, int64_t>, std::shared_ptr<Store>> stores_;
+  std::map<std::tuple<int64_t, int64_t, int64_t>, std::shared_ptr<Store>> stores_;
 };
 
 class CacheIterator final : public ElementIterator {
  public:
   using Finish = std::function<void(const std::vector<Example>&)>;
+  using Begin = std::function<std::unique_ptr<ElementIterator>()>;
 
-  CacheIterator(std::unique_ptr<ElementIterator> input, std::shared_ptr<Store> store, Finish finish)
-      : input_(std::move(input)), store_(std::move(store)), finish_(std::move(finish)), kept_(store_->get()) {}
+  // `begin` makes an iterator that is at the first element of the input.
+  CacheIterator(Begin begin, std::shared_ptr<Store> store, Finish finish)
+      : begin_(std::move(begin)),
+        input_(begin_()),
+        store_(std::move(store)),
+        finish_(std::move(finish)),
+        kept_(store_->get()) {}
 
   bool next(Element& element) override {
     if (kept_) {
@@ -56,12 +63,11 @@ class CacheIterator final : public ElementIterator {
       return true;
     }
     Example example;
-    if (ended_ || !input_->next_example(example)) {
+    if (ended_ || !next_of_input(example)) {
       if (!ended_ && from_start_) complete();
       ended_ = true;
       return false;
     }
-    if (from_start_) seen_.push_back(example);
     ++at_;
     element = std::move(example);
     return true;
@@ -76,23 +82,36 @@ class CacheIterator final : public ElementIterator {
     at_ = tree.at("at").get<std::size_t>();
     ended_ = tree.at("ended").get<bool>();
     seen_.clear();
-    from_start_ = at_ == 0;
+    if (!kept_) kept_ = store_->get();
     if (kept_) return;
+    from_start_ = at_ == 0 || !tree.contains("cache");
+    input_ = begin_();
     if (tree.contains("cache")) {
       input_->restore(tree.at("cache"), tensors);
       return;
     }
     // The position lies in a cache that this process does not have. The input gives the same elements.
-    Element skipped;
-    for (std::size_t i = 0; i < at_; ++i) input_->next(skipped);
+    Example skipped;
+    for (std::size_t i = 0; i < at_ && next_of_input(skipped); ++i) {
+    }
   }
 
  private:
+  // Takes an element of the input and notes it, as long as none is missing.
+  bool next_of_input(Example& example) {
+    const bool whole = std::exchange(from_start_, false);  // stays so if the input throws: the pass lacks an element
+    const bool more = input_->next_example(example);
+    from_start_ = whole;
+    if (more && whole) seen_.push_back(example);
+    return more;
+  }
+
   void complete() {
     if (finish_) finish_(seen_);
     store_->set(std::move(seen_));
   }
 
+  Begin begin_;
   std::unique_ptr<ElementIterator> input_;
   std::shared_ptr<Store> store_;
   Finish finish_;
@@ -103,17 +122,17 @@ class CacheIterator final : public ElementIterator {
   bool ended_ = false;
 };
 
-// Returns the iterator that fills the cache. It is the input's first pass, whichever epoch asks for it, so that a run
-// that is resumed in a later epoch has the same elements as one that was not interrupted.
-std::unique_ptr<ElementIterator> first_pass(const DatasetNode& input, IteratorOptions options) {
+// Returns the function that begins the pass that fills the cache. It is the input's first pass, whichever epoch asks
+// for it, so that a run that is resumed in a later epoch has the same elements as one that was not interrupted.
+CacheIterator::Begin first_pass(const DatasetNode& input, PassOptions options) {
   options.epoch = 0;
-  return input.iterate(options);
+  return [&input, options] { return input.iterate(options); };
 }
 
 class MemoryCacheNode final : public UnaryNode {
  public:
   using UnaryNode::UnaryNode;
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+  std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const override {
     return std::make_unique<CacheIterator>(first_pass(input(), options), stores_->of(options), nullptr);
   }
 
@@ -147,7 +166,7 @@ class FileCacheNode final : public UnaryNode {
  public:
   FileCacheNode(NodePtr input, std::filesystem::path file) : UnaryNode(std::move(input)), file_(std::move(file)) {}
 
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+  std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const override {
     const std::shared_ptr<Store> store = stores_->of(options);
     const std::filesystem::path file = file_of(options);
     if (!store->get() && std::filesystem::exists(file)) store->set(read_cache(file));
@@ -157,11 +176,11 @@ class FileCacheNode final : public UnaryNode {
   }
 
  private:
-  // Returns the file of a cache. Workers with different files have different ones.
-  std::filesystem::path file_of(const IteratorOptions& options) const {
-    if (options.file_shards == 1) return file_;
+  // Returns the file of a cache. Workers with different files or random numbers have different ones.
+  std::filesystem::path file_of(const PassOptions& options) const {
     std::filesystem::path file = file_;
-    return file += c10::str("-", options.file_shard, "-of-", options.file_shards);
+    if (options.file_shards > 1) return file += c10::str("-", options.file_shard, "-of-", options.file_shards);
+    return options.stream == 0 ? file : file += c10::str("-worker-", options.stream);
   }
 
   std::filesystem::path file_;

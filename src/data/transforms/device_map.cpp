@@ -16,7 +16,7 @@ class DeviceMapNode final : public UnaryNode {
                           [map = std::move(map)](const Example& batch) { return (*map)(batch, kernels::Reach::kHost); },
                           {})) {}
 
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+  std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const override {
     return on_host_->iterate(options);
   }
   LeftToDevices left_to_devices() const override { return left_; }

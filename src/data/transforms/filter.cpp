@@ -1,3 +1,4 @@
+#include "data/activity.h"
 #include "data/node.h"
 
 namespace cohort {
@@ -12,10 +13,9 @@ class FilterIterator final : public ElementIterator {
   const Example* table() const override { return input_->table(); }
 
   bool next(Element& element) override {
+    const Searching searching("filter() has kept none of the elements that came");
     while (input_->next(element)) {
-      // A row stays a number, so that batch() can gather rows.
-      const bool is_row = element.row >= 0;
-      if (is_row ? predicate_(input_->example_of_row(element.row)) : predicate_(*element.example)) return true;
+      if (keeps(element)) return true;
     }
     return false;
   }
@@ -26,6 +26,12 @@ class FilterIterator final : public ElementIterator {
   }
 
  private:
+  // A row stays a number, so that batch() can gather rows.
+  bool keeps(const Element& element) const {
+    const Calling calling("the predicate of filter()");
+    return element.row >= 0 ? predicate_(input_->example_of_row(element.row)) : predicate_(*element.example);
+  }
+
   std::unique_ptr<ElementIterator> input_;
   const Dataset::Predicate& predicate_;
 };
@@ -34,7 +40,7 @@ class FilterNode final : public UnaryNode {
  public:
   FilterNode(NodePtr input, Dataset::Predicate predicate)
       : UnaryNode(std::move(input)), predicate_(std::move(predicate)) {}
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+  std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const override {
     return std::make_unique<FilterIterator>(input().iterate(options), predicate_);
   }
   Extent extent(const IteratorOptions& part) const override {

@@ -1,6 +1,7 @@
 #include <optional>
 
 #include "base/fail.h"
+#include "data/activity.h"
 #include "data/node.h"
 
 namespace cohort {
@@ -10,7 +11,7 @@ namespace {
 class InterleaveIterator final : public ElementIterator {
  public:
   InterleaveIterator(std::unique_ptr<ElementIterator> input, const std::function<Dataset(Example)>& fn,
-                     const InterleaveOptions& options, const IteratorOptions& at)
+                     const InterleaveOptions& options, const PassOptions& at)
       : input_(std::move(input)),
         fn_(fn),
         options_(options),
@@ -18,6 +19,7 @@ class InterleaveIterator final : public ElementIterator {
         places_(static_cast<std::size_t>(options.cycle_length)) {}
 
   bool next(Element& element) override {
+    const Searching searching("interleave() has come upon no dataset with elements");
     Example example;
     // A turn passes when a block is full or its data set ends; an empty place is filled when its turn comes.
     for (std::size_t idle = 0; idle < places_.size();) {
@@ -83,6 +85,7 @@ class InterleaveIterator final : public ElementIterator {
   };
 
   Open open(Example of) const {
+    const Calling calling("the function of interleave()");
     Dataset dataset = fn_(of);
     auto elements = dataset.node().iterate(at_);
     return {std::move(of), std::move(dataset), std::move(elements)};
@@ -96,7 +99,7 @@ class InterleaveIterator final : public ElementIterator {
   std::unique_ptr<ElementIterator> input_;
   const std::function<Dataset(Example)>& fn_;
   InterleaveOptions options_;
-  IteratorOptions at_;  // they hold for the datasets that are still to be opened, too
+  PassOptions at_;  // they hold for the datasets that are still to be opened, too
   std::vector<std::optional<Open>> places_;
   std::size_t turn_ = 0;
   int64_t taken_ = 0;
@@ -107,11 +110,13 @@ class InterleaveNode final : public UnaryNode {
  public:
   InterleaveNode(NodePtr input, std::function<Dataset(Example)> fn, const InterleaveOptions& options)
       : UnaryNode(std::move(input)), fn_(std::move(fn)), options_(options) {}
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
-    IteratorOptions inner = options;
+  std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const override {
+    PassOptions inner = options;
     inner.file_shards = 1;
     inner.file_shard = 0;
-    auto files = input().iterate(inner);
+    PassOptions outer = inner;
+    if (options.file_shards > 1) outer.stream = 0;  // workers that divide the files see them in the same order
+    auto files = input().iterate(outer);
     if (options.file_shards > 1) files = sharded(std::move(files), options.file_shards, options.file_shard);
     return std::make_unique<InterleaveIterator>(std::move(files), fn_, options_, inner);
   }

@@ -1,14 +1,18 @@
 #include <ATen/Context.h>
 
+#include <algorithm>
 #include <deque>
 #include <future>
 
 #include "base/cpu_threads.h"
 #include "base/deadline.h"
 #include "base/fail.h"
+#include "base/log.h"
 #include "base/thread_pool.h"
+#include "data/activity.h"
 #include "data/node.h"
 #include "data/random.h"
+#include "data/read_ahead.h"
 #include "device/host_random.h"
 
 namespace cohort {
@@ -17,6 +21,8 @@ namespace {
 
 // The function of a map, with a number that belongs to the element.
 using NumberedMap = std::function<Example(Example, uint64_t number)>;
+
+constexpr const char* kFunction = "the function of map()";
 
 // Gives elements random numbers that depend on the seed, the epoch and the position alone, not on the order in which
 // they are computed.
@@ -44,6 +50,7 @@ class MapIterator final : public ElementIterator {
   bool next(Element& element) override {
     Example example;
     if (!input_->next_example(example)) return false;
+    const Calling calling(kFunction);
     element = fn_(std::move(example), numbers_.next());
     return true;
   }
@@ -64,9 +71,17 @@ class MapIterator final : public ElementIterator {
 // Maps several elements at a time. Their results wait in the order of the input.
 class ParallelMapIterator final : public ElementIterator {
  public:
-  ParallelMapIterator(std::unique_ptr<ElementIterator> input, const NumberedMap& fn, const Numbers& numbers,
-                      const MapOptions& options)
-      : input_(std::move(input)), fn_(fn), numbers_(numbers), options_(options), pool_(options.num_parallel_calls) {}
+  ParallelMapIterator(std::unique_ptr<ElementIterator> input, std::shared_ptr<const NumberedMap> fn,
+                      const Numbers& numbers, const MapOptions& options)
+      : input_(std::move(input)),
+        fn_(std::move(fn)),
+        numbers_(numbers),
+        options_(options),
+        pool_(options.num_parallel_calls) {}
+  ~ParallelMapIterator() override {
+    if (pool_.end(patience(options_.timeout, late_))) return;
+    log().warn("[data] map: its function has not returned in time; the thread that runs it is left behind");
+  }
 
   bool next(Element& element) override {
     fill();
@@ -117,9 +132,17 @@ class ParallelMapIterator final : public ElementIterator {
     return promise.get_future();
   }
 
-  void wait_for(const std::future<Example>& future) const {
-    if (future.wait_for(options_.timeout) == std::future_status::ready) return;
-    fail<DeadlineExceeded>("[data] map: waited ", to_text(options_.timeout), " for its function to return");
+  void wait_for(const std::future<Example>& future) {
+    constexpr std::chrono::milliseconds kSlice{100};  // between two looks whether this thread is to end
+    const Calling calling(kFunction);
+    const Deadline deadline(options_.timeout);
+    while (future.wait_for(std::min(deadline.left(), kSlice)) != std::future_status::ready) {
+      const Activity* const own = Activity::of_thread();
+      late_ = deadline.passed() || (own != nullptr && own->late());
+      throw_if_stopped();
+      if (!deadline.passed()) continue;
+      fail<DeadlineExceeded>("[data] map: waited ", to_text(options_.timeout), " for its function to return");
+    }
   }
 
   void fill() {
@@ -132,36 +155,39 @@ class ParallelMapIterator final : public ElementIterator {
         return;
       }
       if (ended_) return;
-      pending_.push_back(pool_.submit([this, number = numbers_.next(), example = std::move(example)]() mutable {
+      pending_.push_back(pool_.submit([fn = fn_, number = numbers_.next(), example = std::move(example)]() mutable {
         const IntraOpThreads alone(1);  // the calls run in parallel, so each has one thread
-        return fn_(std::move(example), number);
+        return (*fn)(std::move(example), number);
       }));
     }
   }
 
   std::unique_ptr<ElementIterator> input_;
-  const NumberedMap& fn_;
+  std::shared_ptr<const NumberedMap> fn_;
   Numbers numbers_;
   MapOptions options_;
   std::deque<std::future<Example>> pending_;
   bool ended_ = false;
-  ThreadPool pool_;  // the last member, because its threads use the others
+  bool late_ = false;  // a wait for the function was in vain
+  ThreadPool pool_;
 };
 
 class MapNode final : public UnaryNode {
  public:
   MapNode(NodePtr input, NumberedMap fn, uint64_t seed, const MapOptions& options)
-      : UnaryNode(std::move(input)), fn_(std::move(fn)), seed_(seed), options_(options) {}
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
-    // Workers that read different files get different numbers.
+      : UnaryNode(std::move(input)),
+        fn_(std::make_shared<const NumberedMap>(std::move(fn))),
+        seed_(seed),
+        options_(options) {}
+  std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const override {
     const uint64_t epoch = Random(seed_, static_cast<uint64_t>(options.epoch))();
-    const Numbers numbers(Random(epoch, static_cast<uint64_t>(options.file_shard))());
-    if (options_.num_parallel_calls == 1) return std::make_unique<MapIterator>(input().iterate(options), fn_, numbers);
+    const Numbers numbers(Random(epoch, static_cast<uint64_t>(options.stream))());
+    if (options_.num_parallel_calls == 1) return std::make_unique<MapIterator>(input().iterate(options), *fn_, numbers);
     return std::make_unique<ParallelMapIterator>(input().iterate(options), fn_, numbers, options_);
   }
 
  private:
-  NumberedMap fn_;
+  std::shared_ptr<const NumberedMap> fn_;
   uint64_t seed_;
   MapOptions options_;
 };

@@ -5,12 +5,28 @@ namespace cohort {
 
 namespace {
 
+// The input of a prefetch, which its thread uses.
+struct AheadInput {
+  explicit AheadInput(NodePtr of, const PassOptions& options) : node(std::move(of)), elements(node->iterate(options)) {}
+
+  std::optional<Element> next() {
+    std::optional<Element> element(std::in_place);
+    if (ended || !elements->next(*element)) element.reset();
+    return element;
+  }
+
+  NodePtr node;  // the iterator refers to it
+  std::unique_ptr<ElementIterator> elements;
+  bool ended = false;  // a restored input had ended
+};
+
 class PrefetchIterator final : public ElementIterator {
  public:
-  PrefetchIterator(std::unique_ptr<ElementIterator> input, int64_t count, const PrefetchOptions& options)
+  PrefetchIterator(std::shared_ptr<AheadInput> input, int64_t count, const PrefetchOptions& options)
       : input_(std::move(input)),
-        table_(input_->table()),
-        ahead_("prefetch", static_cast<std::size_t>(count), options.timeout, [this] { return produce(); }) {}
+        table_(input_->elements->table()),
+        ahead_("prefetch", static_cast<std::size_t>(count), options.timeout,
+               [input = input_] { return input->next(); }) {}
 
   const Example* table() const override { return table_; }
 
@@ -31,37 +47,30 @@ class PrefetchIterator final : public ElementIterator {
       nlohmann::json waiting = nlohmann::json::array();
       for (const Element& element : restored_) waiting.push_back(save_element(element, tensors));
       for (const Element& element : items) waiting.push_back(save_element(element, tensors));
-      return {{"prefetch", input_->save(tensors)}, {"waiting", waiting}, {"ended", ended || ended_}};
+      return {{"prefetch", input_->elements->save(tensors)}, {"waiting", waiting}, {"ended", ended || input_->ended}};
     });
   }
   void restore(const nlohmann::json& tree, const std::vector<torch::Tensor>& tensors) override {
     ahead_.stop();
-    input_->restore(tree.at("prefetch"), tensors);
-    ended_ = tree.at("ended").get<bool>();
+    input_->elements->restore(tree.at("prefetch"), tensors);
+    input_->ended = tree.at("ended").get<bool>();
     restored_.clear();
     for (const auto& element : tree.at("waiting")) restored_.push_back(restore_own(element, tensors));
   }
 
  private:
-  std::optional<Element> produce() {
-    std::optional<Element> element(std::in_place);
-    if (ended_ || !input_->next(*element)) element.reset();
-    return element;
-  }
-
-  std::unique_ptr<ElementIterator> input_;
+  std::shared_ptr<AheadInput> input_;
   const Example* table_;          // asked for once, because later the input belongs to the thread
   std::deque<Element> restored_;  // elements that come before those that the thread reads
-  bool ended_ = false;            // the restored input had ended
-  ReadAhead<Element> ahead_;      // the last member, because its thread uses the others
+  ReadAhead<Element> ahead_;
 };
 
 class PrefetchNode final : public UnaryNode {
  public:
   PrefetchNode(NodePtr input, int64_t count, const PrefetchOptions& options)
       : UnaryNode(std::move(input)), count_(count), options_(options) {}
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
-    return std::make_unique<PrefetchIterator>(input().iterate(options), count_, options_);
+  std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const override {
+    return std::make_unique<PrefetchIterator>(std::make_shared<AheadInput>(shared_input(), options), count_, options_);
   }
   LeftToDevices left_to_devices() const override {
     return passed_on([&](NodePtr input) { return std::make_shared<PrefetchNode>(std::move(input), count_, options_); });

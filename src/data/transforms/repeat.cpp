@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "data/counts.h"
 #include "data/node.h"
 
 namespace cohort {
@@ -9,7 +10,7 @@ namespace {
 class RepeatIterator final : public ElementIterator {
  public:
   // `first` is the epoch of the first round. All rounds read the same part of the files.
-  RepeatIterator(const DatasetNode& input, int64_t count, int64_t first, const IteratorOptions& at)
+  RepeatIterator(const DatasetNode& input, int64_t count, int64_t first, const PassOptions& at)
       : source_(input), count_(count), first_(first), at_(at) {
     start();
   }
@@ -42,7 +43,7 @@ class RepeatIterator final : public ElementIterator {
 
  private:
   void start() {
-    at_.epoch = first_ + round_;
+    at_.epoch = static_cast<int64_t>(static_cast<uint64_t>(first_) + static_cast<uint64_t>(round_));
     input_ = source_.iterate(at_);
     empty_ = true;
   }
@@ -50,7 +51,7 @@ class RepeatIterator final : public ElementIterator {
   const DatasetNode& source_;
   int64_t count_;
   int64_t first_;
-  IteratorOptions at_;
+  PassOptions at_;
   int64_t round_ = 0;
   bool empty_ = true;  // this round has had no element so far
   std::unique_ptr<ElementIterator> input_;
@@ -60,9 +61,11 @@ class RepeatNode final : public UnaryNode {
  public:
   RepeatNode(NodePtr input, int64_t count) : UnaryNode(std::move(input)), count_(count) {}
 
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+  std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const override {
     // Each pass over the repeated data set goes on where the one before ended.
-    return std::make_unique<RepeatIterator>(input(), count_, options.epoch * std::max<int64_t>(count_, 1), options);
+    const auto rounds = static_cast<uint64_t>(std::max<int64_t>(count_, 1));
+    const auto first = static_cast<int64_t>(static_cast<uint64_t>(options.epoch) * rounds);  // may wrap around
+    return std::make_unique<RepeatIterator>(input(), count_, first, options);
   }
   Extent extent(const IteratorOptions& part) const override {
     const Extent in = input().extent(part);
@@ -79,7 +82,7 @@ class RepeatNode final : public UnaryNode {
   int64_t repeated(int64_t count) const {
     if (count == 0 || count_ == 0) return 0;
     if (count_ < 0) return kInfiniteCardinality;
-    return count < 0 ? count : count * count_;
+    return count < 0 ? count : bounded_product(count, count_);
   }
 
   int64_t count_;

@@ -69,11 +69,14 @@ class ShuffleNode final : public UnaryNode {
       : UnaryNode(std::move(input)),
         size_(size),
         seed_(options.seed ? *options.seed : host_generator().current_seed()),
+        seeded_(options.seed.has_value()),
         reshuffle_(options.reshuffle_each_iteration) {}
 
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
-    const auto stream = reshuffle_ ? static_cast<uint64_t>(options.epoch) : 0;
-    return std::make_unique<ShuffleIterator>(input().iterate(options), size_, Random(seed_, stream));
+  std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const override {
+    Random random(seed_, reshuffle_ ? static_cast<uint64_t>(options.epoch) : 0);
+    // An order that a seed or "always the same" asks for is the same on all workers.
+    if (!seeded_ && reshuffle_ && options.stream > 0) random = Random(random(), static_cast<uint64_t>(options.stream));
+    return std::make_unique<ShuffleIterator>(input().iterate(options), size_, random);
   }
   Extent extent(const IteratorOptions& part) const override {
     Extent in = input().extent(part);
@@ -84,6 +87,7 @@ class ShuffleNode final : public UnaryNode {
  private:
   int64_t size_;
   uint64_t seed_;
+  bool seeded_;
   bool reshuffle_;
 };
 

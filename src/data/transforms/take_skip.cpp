@@ -1,6 +1,7 @@
 // take, skip and shard: they pass some elements of the input.
 #include <algorithm>
 
+#include "data/counts.h"
 #include "data/node.h"
 
 namespace cohort {
@@ -52,8 +53,11 @@ class WindowNode final : public UnaryNode {
  public:
   WindowNode(NodePtr input, const Window& window) : UnaryNode(std::move(input)), window_(window) {}
 
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
-    return std::make_unique<WindowIterator>(input().iterate(options), window_);
+  std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const override {
+    PassOptions all = options;
+    // Workers that divide what comes by shard() have to see it in the same order.
+    if (window_.stride > 1 && options.file_shards == 1) all.stream = 0;
+    return std::make_unique<WindowIterator>(input().iterate(all), window_);
   }
   Extent extent(const IteratorOptions& part) const override {
     const Extent in = input().extent(part);
@@ -63,11 +67,13 @@ class WindowNode final : public UnaryNode {
       return {.elements = count, .examples = count, .regular = in.regular};
     }
     if (count == in.elements) return in;  // all, or unknown
-    if (in.all_full(batches.size)) return {.elements = count, .examples = count * *batches.size, .regular = true};
+    const int64_t size = batches.size.value_or(0);
+    if (in.all_full(batches.size))
+      return {.elements = count, .examples = bounded_product(count, size), .regular = true};
     if (!in.regular || in.examples < 0) return {.elements = count};
-    const int64_t lacking = in.elements * *batches.size - in.examples;  // of the last batch
+    const int64_t of_last = in.examples - (in.elements - 1) * size;
     const bool with_last = window_.skip + (count - 1) * window_.stride == in.elements - 1;
-    return {.elements = count, .examples = count * *batches.size - (with_last ? lacking : 0), .regular = true};
+    return {.elements = count, .examples = (count - 1) * size + (with_last ? of_last : size), .regular = true};
   }
   LeftToDevices left_to_devices() const override {
     return passed_on([&](NodePtr input) { return std::make_shared<WindowNode>(std::move(input), window_); });
@@ -80,7 +86,7 @@ class WindowNode final : public UnaryNode {
     if (count == kInfiniteCardinality) return window_.limit >= 0 ? window_.limit : kInfiniteCardinality;
     if (count < 0) return count;
     const int64_t rest = std::max<int64_t>(count - window_.skip, 0);
-    const int64_t every = (rest + window_.stride - 1) / window_.stride;
+    const int64_t every = ceil_div(rest, window_.stride);
     return window_.limit >= 0 ? std::min(every, window_.limit) : every;
   }
 

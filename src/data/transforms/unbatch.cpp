@@ -1,4 +1,5 @@
 #include "base/columns.h"
+#include "data/activity.h"
 #include "data/node.h"
 
 namespace cohort {
@@ -10,6 +11,7 @@ class UnbatchIterator final : public ElementIterator {
   explicit UnbatchIterator(std::unique_ptr<ElementIterator> input) : input_(std::move(input)) {}
 
   bool next(Element& element) override {
+    const Searching searching("unbatch() has come upon no batch with rows");
     while (at_ >= rows_) {
       if (!input_->next_example(batch_)) return false;
       rows_ = batch_.size();
@@ -43,7 +45,7 @@ class UnbatchIterator final : public ElementIterator {
 class UnbatchNode final : public UnaryNode {
  public:
   using UnaryNode::UnaryNode;
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+  std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const override {
     return std::make_unique<UnbatchIterator>(input().iterate(options));
   }
   Extent extent(const IteratorOptions& part) const override {

@@ -3,6 +3,7 @@
 
 #include "base/columns.h"
 #include "base/fail.h"
+#include "data/counts.h"
 #include "data/node.h"
 
 namespace cohort {
@@ -92,7 +93,7 @@ class ZipIterator final : public ElementIterator {
 class ZipNode final : public PairNode {
  public:
   using PairNode::PairNode;
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+  std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const override {
     return std::make_unique<ZipIterator>(first().iterate(options), second().iterate(options));
   }
   Extent extent(const IteratorOptions& part) const override {
@@ -146,7 +147,7 @@ class ConcatenateIterator final : public ElementIterator {
 class ConcatenateNode final : public PairNode {
  public:
   using PairNode::PairNode;
-  std::unique_ptr<ElementIterator> iterate(const IteratorOptions& options) const override {
+  std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const override {
     return std::make_unique<ConcatenateIterator>(first().iterate(options), second().iterate(options));
   }
   Extent extent(const IteratorOptions& part) const override {
@@ -162,7 +163,7 @@ class ConcatenateNode final : public PairNode {
  private:
   static int64_t sum(int64_t one, int64_t two) {
     if (one == kInfiniteCardinality || two == kInfiniteCardinality) return kInfiniteCardinality;
-    return one < 0 || two < 0 ? kUnknownCardinality : one + two;
+    return one < 0 || two < 0 ? kUnknownCardinality : bounded_sum(one, two);
   }
 };
 
