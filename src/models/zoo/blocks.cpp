@@ -41,6 +41,23 @@ torch::nn::BatchNorm2d norm(int64_t channels, const NormShape& shape) {
   return torch::nn::BatchNorm2d(torch::nn::BatchNorm2dOptions(channels).eps(shape.epsilon).momentum(shape.momentum));
 }
 
+namespace {
+
+// Learns from one value per channel. Its unbiased variance, to which LibTorch moves the running one, is 0 / 0; the
+// biased one, zero, takes its place, as in Keras.
+torch::Tensor norm_of_one(torch::nn::BatchNorm2d& norm, const torch::Tensor& x) {
+  const double momentum = norm->options.momentum().value();
+  {
+    const torch::NoGradGuard no_grad;
+    norm->running_mean.mul_(1.0 - momentum).add_(x.detach().reshape({x.size(1)}), momentum);
+    norm->running_var.mul_(1.0 - momentum);
+  }
+  return at::batch_norm(x, norm->weight, norm->bias, {}, {}, /*training=*/true, momentum, norm->options.eps(),
+                        /*cudnn_enabled=*/true);
+}
+
+}  // namespace
+
 torch::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const torch::Tensor& x, bool synchronized) {
   const bool learns = norm->is_training();
   if (synchronized && learns) require_whole_share("a synchronized batch norm");
@@ -56,6 +73,7 @@ torch::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const torch::Tensor& x, b
     return x * norm->weight.view({1, -1, 1, 1}) + norm->bias.view({1, -1, 1, 1});
   }
   if (learns && !is_elsewhere()) norm->num_batches_tracked.add_(1);
+  if (learns && x.numel() == x.size(1) && !space::is_divided(x)) return norm_of_one(norm, x);
   return at::batch_norm(x, norm->weight, norm->bias, norm->running_mean, norm->running_var, learns,
                         norm->options.momentum().value(), norm->options.eps(), /*cudnn_enabled=*/true);
 }
