@@ -3,13 +3,13 @@
 #include "cohort/models/config.h"
 
 #include <algorithm>
-#include <fstream>
 #include <numeric>
 #include <sstream>
 #include <utility>
 
 #include "base/edit_distance.h"
 #include "base/fail.h"
+#include "base/regular_file.h"
 #include "config/relation.h"
 #include "config/text.h"
 #include "config/types.h"
@@ -21,11 +21,12 @@ namespace {
 constexpr int kMostIncludes = 20;  // files that include each other
 
 std::string read_text(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in || std::filesystem::is_directory(file)) fail<NotFound>("[config] ", file.string(), ": cannot be opened");
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
+  try {
+    if (const auto text = read_file_or_pipe(file, "config")) return *text;
+  } catch (const Unavailable& error) {
+    fail<InvalidArgument>(error.what());
+  }
+  fail<NotFound>("[config] ", file.string(), ": cannot be opened: there is no such file");
 }
 
 std::string_view last_name(std::string_view path) {

@@ -116,6 +116,8 @@ TEST(ConfigTest, DamagedTextsAreErrorsWithAPlace) {
   expect_error<InvalidArgument>([&] { it.config.apply_override("steps"); },
                                 "wanted key=value, YAML or the name of a file");
   expect_error<NotFound>([&] { it.config.apply_file("/there/is/none.yaml"); }, "cannot be opened");
+  // Nothing is mapped at the beginning of this file, so that a read of it fails.
+  expect_error<InvalidArgument>([&] { it.config.apply_override("/proc/self/mem"); }, "/proc/self/mem: cannot be read");
   std::string bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\n";
   for (char c = 'b'; c < 'k'; ++c) {
     const std::string inner = std::string("*") + static_cast<char>(c - 1);
