@@ -169,6 +169,7 @@ std::vector<std::string> stage_for(const std::string& key, const std::string& sp
     return {"trainer.optimizer_config.optimizer.adamw.exclude_from_weight_decay=[nothing]"};
   }
   if (key.ends_with("optimizer.formulation")) return {"trainer.optimizer_config.optimizer.sgd.momentum=0.5"};
+  if (key.ends_with("rope_type")) return {"task.model.rope_scaling.factor=4"};
   if (key.ends_with("use_sync_bn")) return {"runtime.num_replicas=2"};
   if (key == "task.losses.one_hot")
     return {
@@ -393,6 +394,12 @@ TEST_F(EveryKey, OfWhatIsSwitchedOnSaysSomething) {
   adapted.overrides.emplace_back("task.model.lora.rank=2,task.model.lora.dropout=0.1");
   adapted.beginning = "task.model.lora";
   walk(adapted);
+  Subject scaled = small("lm_tiny");
+  scaled.overrides.emplace_back(
+      "task.model.rope_scaling.rope_type=llama3,task.model.rope_scaling.factor=4,"
+      "task.model.rope_scaling.original_max_position_embeddings=9");
+  scaled.beginning = "task.model.rope_scaling";
+  walk(scaled);
 }
 
 }  // namespace

@@ -29,6 +29,10 @@ LanguageModelTask small() {
   return task;
 }
 
+constexpr const char* kConfigOfSmall =
+    R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 8, "intermediate_size": 12, "num_hidden_layers": 2,
+        "num_attention_heads": 2, "rms_norm_eps": 1e-5, "tie_word_embeddings": true})";
+
 Example first_of(const Dataset& data) {
   return data.iterator().next().value();
 }
@@ -70,7 +74,7 @@ TEST(LanguageModel, StartsFromAFolderOfHuggingFaces) {
   const auto half = weights.begin() + static_cast<std::ptrdiff_t>(weights.size() / 2);
   save_weights(folder / "model-1.safetensors", NamedTensors(weights.begin(), half));
   save_weights(folder / "model-2.safetensors", NamedTensors(half, weights.end()));
-  write_file(folder / "config.json", "{}");
+  write_file(folder / "config.json", kConfigOfSmall);
   std::string index;
   for (std::size_t i = 0; i < weights.size(); ++i) {
     index += c10::str(i == 0 ? "" : ", ", '"', weights[i].first, "\": \"model-", i < weights.size() / 2 ? 1 : 2,
@@ -107,7 +111,7 @@ TEST(LanguageModel, SaysWhatIsMissingInTheWeightsToStartFrom) {
   expect_error<NotFound>(start, "some.safetensors has no model.");
 
   task.init_checkpoint = folder.path().string();
-  write_file(folder / "config.json", "{}");
+  write_file(folder / "config.json", kConfigOfSmall);
   for (const char* index : {"{", "{}", R"({"weight_map": {"a": "../b.safetensors"}})"}) {
     write_file(folder / "model.safetensors.index.json", index);
     expect_error<DataLoss>(start, "index.json: wanted an object \"weight_map\"");

@@ -77,9 +77,13 @@ std::vector<Net> nets() {
   adapted.lora = {.rank = 2, .target_modules = {"q_proj", "o_proj", "up_proj", "down_proj"}};
   dropping.lora = adapted.lora;
   dropping.lora.dropout = dropping.dropout = 0.2;
+  DecoderOptions biased = small_decoder();  // with heads of another size than hidden_size / num_heads
+  biased.attention_bias = biased.mlp_bias = true;
+  biased.head_dim = 6;
   VisionTransformerOptions dropping_vit = small_vit();
   dropping_vit.dropout = dropping_vit.attention_dropout = dropping_vit.stochastic_depth_prob = 0.2;
   return {decoder_net("decoder", small_decoder()),
+          decoder_net("with biases", biased),
           decoder_net("with adapters", adapted),
           decoder_net("with dropout", dropping),
           vit_net("vision transformer", small_vit()),

@@ -303,10 +303,10 @@ class Task {
   virtual void describe(ConfigFields& fields) = 0;
   // Sets the fields that hold the folder of the data, for --data_dir; by default task.train_data.input_path.
   virtual void set_data(Config& config, const std::string& folder, const std::string& origin);
-  // Sets the fields that hold the batch size, for --batch_size; by default global_batch_size of task.train_data and of
-  // task.validation_data.
+  // Sets the fields that hold the batch size, for --batch_size; by default global_batch_size of both groups of data.
   virtual void set_batch(Config& config, int64_t size, const std::string& origin);
-
+  // Sets fields that nobody has set to what a file says that another field names; called before the lock.
+  virtual void complete(Config& /*config*/) {}
   // Opens the data under the current strategy, for a configuration that is locked. With `training` a training follows;
   // data that do not suffice for it are an error. An evaluation has the configuration of its training, so the settings
   // of both are read. A setting that somebody has set and that build_inputs(), build_model(), add_losses(),

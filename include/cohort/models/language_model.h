@@ -38,7 +38,18 @@ struct DecoderConfig {
   Setting<int64_t> num_hidden_layers = 4;
   Setting<int64_t> num_attention_heads = 4;
   Setting<int64_t> num_key_value_heads = 0;
+  Setting<int64_t> head_dim = 0;
+  Setting<bool> attention_bias = false;
+  Setting<bool> qkv_bias = false;
+  Setting<bool> mlp_bias = false;
   Setting<double> rope_theta = 10'000.0;
+  struct {
+    Setting<std::string> rope_type;
+    Setting<double> factor = models::RopeScaling().factor;
+    Setting<double> low_freq_factor = models::RopeScaling().low_freq_factor;
+    Setting<double> high_freq_factor = models::RopeScaling().high_freq_factor;
+    Setting<int64_t> original_max_position_embeddings = 0;
+  } rope_scaling;  // changes to the angles of positions
   Setting<double> rms_norm_eps = 1e-5;
   Setting<double> initializer_range = 0.02;
   Setting<double> dropout_rate = 0.0;
@@ -55,6 +66,9 @@ struct DecoderConfig {
   void describe(ConfigFields& fields);
   // Returns them as the model takes them.
   models::DecoderOptions options() const;
+
+ private:
+  models::RopeScaling scaling() const;
 };
 
 // A task for experiments with text. Change its fields before you hand it over.
@@ -68,6 +82,8 @@ class LanguageModelTask : public Task {
   std::string builtin_data;  // the data without a file: "sums"; empty: none
 
   void describe(ConfigFields& fields) override;
+  // Sets the keys of the model as config.json of a folder of Hugging Face's says, if init_checkpoint is one.
+  void complete(Config& config) override;
 
   TaskData build_inputs(const RuntimeConfig& runtime, bool training) override;
   Example example_batch() const override;

@@ -52,6 +52,7 @@ struct BertConfig {
       Setting<int64_t> max_position_embeddings = 512;
       Setting<int64_t> type_vocab_size = 2;
       Setting<double> initializer_range = 0.02;
+      Setting<double> layer_norm_eps = 1e-12;
     } bert;
   } encoder;  // the encoder by its type
   Setting<std::string> mlm_activation = "gelu";
@@ -74,6 +75,8 @@ class MaskedLanguageModelTask : public Task {
   std::string builtin_data;  // the data without a file: "sums"; empty: none
 
   void describe(ConfigFields& fields) override;
+  // Sets the keys of the model as config.json of a folder of Hugging Face's says, if init_checkpoint is one.
+  void complete(Config& config) override;
 
   TaskData build_inputs(const RuntimeConfig& runtime, bool training) override;
   Example example_batch() const override;

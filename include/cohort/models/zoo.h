@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
@@ -119,14 +120,28 @@ struct LoraOptions {
   std::vector<std::string> target_modules = {"q_proj", "k_proj", "v_proj", "o_proj"};
 };
 
+// Changes to the angles of rotary positions, for more positions than a model was trained with.
+struct RopeScaling {
+  std::string type;                    // "linear", "dynamic" (by the steps of the input) or "llama3"; empty: none
+  double factor = 1.0;                 // how many times more positions, 1 or more
+  double low_freq_factor = 1.0;        // llama3: angles of at most so many turns in the training are divided by factor
+  double high_freq_factor = 4.0;       // llama3: angles of at least so many turns stay
+  int64_t original_max_positions = 0;  // dynamic and llama3: the positions of the training
+};
+
 struct DecoderOptions {
   int64_t vocab_size = 256;         // tokens; 256: bytes
   int64_t hidden_size = 256;        // size of a token's vector
   int64_t intermediate_size = 688;  // size of the hidden layer of a block
   int64_t num_layers = 4;           // blocks of attention and dense layers
-  int64_t num_heads = 4;            // heads of attention, a divisor of hidden_size; each head's size is even
+  int64_t num_heads = 4;            // heads of attention
   int64_t num_kv_heads = 0;         // heads of keys and values, a divisor of num_heads; 0: num_heads
+  int64_t head_dim = 0;             // size of a head, even; 0: hidden_size / num_heads
+  bool attention_bias = false;      // whether q_proj, k_proj, v_proj and o_proj have biases
+  bool qkv_bias = false;            // whether q_proj, k_proj and v_proj have biases, as in Qwen2
+  bool mlp_bias = false;            // whether gate_proj, up_proj and down_proj have biases
   double rope_theta = 10'000.0;     // base of the angles that tell positions apart
+  RopeScaling rope_scaling = {};    // changes to these angles
   double norm_epsilon = 1e-5;       // epsilon of the norms
   double initializer_range = 0.02;  // deviation of the normal distribution that new matrices are drawn from
   double dropout = 0.0;             // part of what a block adds that is set to zero while training
@@ -140,6 +155,10 @@ struct DecoderOptions {
 // load. It takes tokens [examples, steps] of an integer dtype, any number of steps, and returns the logits of the token
 // after each, [examples, steps, vocab_size]. A token outside the vocabulary is an error of LibTorch's.
 std::shared_ptr<LayerModule> decoder(const DecoderOptions& options = {});
+// Returns the options of the model that a folder of Hugging Face's has, which its config.json describes: a Llama, a
+// Mistral or a Qwen2. Unimplemented names a key that asks for something that decoder() does not do, InvalidArgument one
+// whose value makes no sense, NotFound one that is missing. Keys that are not known are named in a warning.
+DecoderOptions decoder_options(const std::filesystem::path& folder);
 
 // A module that takes several inputs and returns several outputs, by name. Not thread-safe.
 class NamedModule : public torch::nn::Module {
@@ -173,6 +192,9 @@ struct BertOptions {
 // mlm_logits [examples, masked, vocab_size], and with next_sentence the logits next_sentence [examples, 2]. A token
 // outside the vocabulary is an error of LibTorch's.
 std::shared_ptr<NamedModule> bert(const BertOptions& options = {});
+// Returns the options of the BERT of a folder of Hugging Face's; as decoder_options(). Its config.json does not tell
+// next_sentence, which is true.
+BertOptions bert_options(const std::filesystem::path& folder);
 
 struct DlrmOptions {
   int64_t num_dense_features = 13;             // numbers of an example

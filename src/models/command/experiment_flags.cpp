@@ -46,6 +46,7 @@ void ExperimentFlags::apply_overrides(Config& config, Task& task) const {
   for (const std::string& text : overrides) config.apply_override(text);
   for (const std::string& file : gin_files) config.apply_gin_file(file);
   for (const std::string& text : gin_params) config.apply_gin(text);
+  task.complete(config);
 }
 
 }  // namespace cohort

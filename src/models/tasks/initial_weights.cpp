@@ -1,12 +1,12 @@
 #include "models/tasks/initial_weights.h"
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/fail.h"
+#include "base/regular_file.h"
 #include "cohort/checkpoint.h"
 #include "cohort/weights.h"
 #include "train/loop/parts.h"
@@ -18,34 +18,30 @@ namespace {
 constexpr const char* kFile = "model.safetensors";
 constexpr const char* kIndex = "model.safetensors.index.json";
 
-bool of_hugging_face(const std::filesystem::path& folder) {
-  const auto has = [&](const char* name) { return std::filesystem::exists(folder / name); };
-  return has("config.json") && (has(kFile) || has(kIndex));
-}
-
 // Returns the names of the files of weights, which the index gives for each tensor.
 std::set<std::string> files_of(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(folder / kIndex)) return {kFile};
-  std::ifstream in(folder / kIndex);
-  const auto index = nlohmann::json::parse(in, /*cb=*/nullptr, /*allow_exceptions=*/false);
+  const std::string text = read_regular_file(folder / kIndex, "task").value_or("");
+  const auto index = nlohmann::json::parse(text, /*cb=*/nullptr, /*allow_exceptions=*/false);
   std::set<std::string> files;
   if (index.is_object() && index.contains("weight_map") && index["weight_map"].is_object()) {
     for (const auto& file : index["weight_map"]) {
       if (file.is_string()) files.insert(file.get<std::string>());
     }
   }
-  const bool inside = std::none_of(files.begin(), files.end(),
-                                   [](const std::string& file) { return file.find('/') != std::string::npos; });
-  if (files.empty() || !inside) {
+  const auto outside = std::find_if(files.begin(), files.end(),
+                                    [](const std::string& file) { return file.find('/') != std::string::npos; });
+  if (files.empty() || outside != files.end()) {
     fail<DataLoss>("[task] ", (folder / kIndex).string(),
-                   ": wanted an object \"weight_map\" that gives a file of the folder for each tensor");
+                   ": wanted an object \"weight_map\" that gives a file of the folder for each tensor",
+                   outside == files.end() ? "" : ", got " + *outside);
   }
   return files;
 }
 
 NamedTensors weights_at(const std::filesystem::path& place) {
   if (!std::filesystem::is_directory(place)) return load_weights(place).tensors;
-  if (!of_hugging_face(place)) return read_checkpoint(place).data.tensors["model"];
+  if (!is_hugging_face(place)) return read_checkpoint(place).data.tensors["model"];
   NamedTensors all;
   for (const std::string& file : files_of(place)) {
     NamedTensors own = load_weights(place / file).tensors;
@@ -68,6 +64,14 @@ std::string newer_name(std::string name) {
 }
 
 }  // namespace
+
+bool is_hugging_face(const std::filesystem::path& place) {
+  const auto has = [&](const char* name) {
+    std::error_code ignored;
+    return std::filesystem::exists(place / name, ignored);
+  };
+  return has("config.json") && (has(kFile) || has(kIndex));
+}
 
 void start_from(const std::filesystem::path& place, const std::optional<std::string>& head, Model& built) {
   const auto read = [&] {

@@ -10,6 +10,9 @@
 
 namespace cohort {
 
+// Returns whether the place is a folder of Hugging Face's.
+bool is_hugging_face(const std::filesystem::path& place);
+
 // Sets the weights of the model to those of the place; with `head` to all but those of the module of that name, and
 // what the place lacks stays as it is. InvalidArgument: there are none.
 void start_from(const std::filesystem::path& place, const std::optional<std::string>& head, Model& built);

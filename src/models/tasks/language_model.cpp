@@ -14,6 +14,7 @@
 #include "models/tasks/image_data.h"
 #include "models/tasks/initial_weights.h"
 #include "models/tasks/mesh_cuts.h"
+#include "models/tasks/model_keys.h"
 #include "models/tasks/shared_fields.h"
 #include "models/tasks/task_source.h"
 
@@ -55,7 +56,22 @@ void DecoderConfig::describe(ConfigFields& fields) {
   fields.add("num_hidden_layers", num_hidden_layers, "blocks of attention and dense layers");
   fields.add("num_attention_heads", num_attention_heads, "heads of attention");
   fields.add("num_key_value_heads", num_key_value_heads, "heads of keys and values; 0: as many as of attention");
+  fields.add("head_dim", head_dim, "size of a head; 0: hidden_size / num_attention_heads");
+  fields.add("attention_bias", attention_bias, "whether q_proj, k_proj, v_proj and o_proj have biases");
+  fields.add("qkv_bias", qkv_bias, "whether q_proj, k_proj and v_proj have biases, as in Qwen2");
+  fields.add("mlp_bias", mlp_bias, "whether gate_proj, up_proj and down_proj have biases");
   fields.add("rope_theta", rope_theta, "base of the angles that tell positions apart");
+  fields.group("rope_scaling", [this](ConfigFields& inner) {
+    inner.add("rope_type", rope_scaling.rope_type, "changes to these angles for more positions; empty: none",
+              {"", "linear", "dynamic", "llama3"});
+    inner.add("factor", rope_scaling.factor, "how many times more positions");
+    inner.add("low_freq_factor", rope_scaling.low_freq_factor,
+              "llama3: angles of at most so many turns in the training are divided by factor");
+    inner.add("high_freq_factor", rope_scaling.high_freq_factor, "llama3: angles of at least so many turns stay");
+    inner.add("original_max_position_embeddings", rope_scaling.original_max_position_embeddings,
+              "dynamic and llama3: positions of the training");
+    for (const char* relation : {"factor >= 1", "original_max_position_embeddings >= 0"}) inner.restrict(relation);
+  });
   fields.add("rms_norm_eps", rms_norm_eps, "epsilon of the norms");
   fields.add("initializer_range", initializer_range, "deviation of what new matrices are drawn from");
   fields.add("dropout_rate", dropout_rate, "rate of dropout of what a block adds");
@@ -68,7 +84,7 @@ void DecoderConfig::describe(ConfigFields& fields) {
     inner.add("target_modules", lora.target_modules, "projections that get adapters");
   });
   for (const char* relation : {"vocab_size >= 256", "hidden_size > 0", "intermediate_size > 0", "num_hidden_layers > 0",
-                               "num_attention_heads > 0", "num_key_value_heads >= 0", "rope_theta > 0",
+                               "num_attention_heads > 0", "num_key_value_heads >= 0", "head_dim >= 0", "rope_theta > 0",
                                "rms_norm_eps >= 0", "initializer_range >= 0", "dropout_rate >= 0", "dropout_rate < 1",
                                "lora.rank >= 0", "lora.dropout >= 0", "lora.dropout < 1"}) {
     fields.restrict(relation);
@@ -82,7 +98,12 @@ models::DecoderOptions DecoderConfig::options() const {
                               .num_layers = num_hidden_layers,
                               .num_heads = num_attention_heads,
                               .num_kv_heads = num_key_value_heads,
+                              .head_dim = head_dim,
+                              .attention_bias = attention_bias,
+                              .qkv_bias = qkv_bias,
+                              .mlp_bias = mlp_bias,
                               .rope_theta = rope_theta,
+                              .rope_scaling = scaling(),
                               .norm_epsilon = rms_norm_eps,
                               .initializer_range = initializer_range,
                               .dropout = dropout_rate,
@@ -90,6 +111,16 @@ models::DecoderOptions DecoderConfig::options() const {
                               .remat = remat};
   if (lora.rank == 0) return made;
   made.lora = {.rank = lora.rank, .alpha = lora.alpha, .dropout = lora.dropout, .target_modules = lora.target_modules};
+  return made;
+}
+
+models::RopeScaling DecoderConfig::scaling() const {
+  if (rope_scaling.rope_type->empty()) return {};
+  models::RopeScaling made{.type = rope_scaling.rope_type, .factor = rope_scaling.factor};
+  if (made.type != "linear") made.original_max_positions = rope_scaling.original_max_position_embeddings;
+  if (made.type != "llama3") return made;
+  made.low_freq_factor = rope_scaling.low_freq_factor;
+  made.high_freq_factor = rope_scaling.high_freq_factor;
   return made;
 }
 
@@ -101,6 +132,11 @@ void LanguageModelTask::describe(ConfigFields& fields) {
   fields.restrict("seq_length > 0");
   fields.add("init_checkpoint", init_checkpoint,
              "weights to start from: a safetensors file, a checkpoint's folder, or a folder of Hugging Face's");
+}
+
+void LanguageModelTask::complete(Config& config) {
+  if (!is_hugging_face(*init_checkpoint)) return;
+  set_missing_by(models::decoder_options(*init_checkpoint), *init_checkpoint, config);
 }
 
 TaskData LanguageModelTask::build_inputs(const RuntimeConfig& runtime, bool training) {
@@ -136,6 +172,9 @@ std::vector<std::string> LanguageModelTask::pipeline_cut(int chunks) const {
 Model LanguageModelTask::build_model() {
   const models::DecoderOptions options = model.options();
   initial_ = *init_checkpoint;
+  if (is_hugging_face(initial_)) {
+    require_same(keys_of(options), keys_of(models::decoder_options(initial_)), initial_);
+  }
   adapts_ = options.lora.rank > 0;
   return Model([options] { return models::decoder(options); }, "decoder");
 }

@@ -11,6 +11,7 @@
 #include "models/tasks/image_data.h"
 #include "models/tasks/initial_weights.h"
 #include "models/tasks/mesh_cuts.h"
+#include "models/tasks/model_keys.h"
 #include "models/tasks/pretraining_data.h"
 #include "models/tasks/shared_fields.h"
 
@@ -72,10 +73,11 @@ void BertConfig::describe(ConfigFields& fields) {
     inner.add("max_position_embeddings", own.max_position_embeddings, "the most tokens of an example");
     inner.add("type_vocab_size", own.type_vocab_size, "types of tokens: those of the first and of the second text");
     inner.add("initializer_range", own.initializer_range, "deviation of what new matrices are drawn from");
+    inner.add("layer_norm_eps", own.layer_norm_eps, "epsilon of the norms");
     for (const char* relation :
          {"vocab_size >= 260", "hidden_size > 0", "num_layers > 0", "num_attention_heads > 0", "intermediate_size > 0",
           "dropout_rate >= 0", "dropout_rate < 1", "attention_dropout_rate >= 0", "attention_dropout_rate < 1",
-          "max_position_embeddings > 0", "type_vocab_size >= 2", "initializer_range >= 0"}) {
+          "max_position_embeddings > 0", "type_vocab_size >= 2", "initializer_range >= 0", "layer_norm_eps >= 0"}) {
       inner.restrict(relation);
     }
   });
@@ -97,6 +99,7 @@ models::BertOptions BertConfig::options(bool next_sentence) const {
           .attention_dropout = own.attention_dropout_rate,
           .max_positions = own.max_position_embeddings,
           .type_vocab_size = own.type_vocab_size,
+          .norm_epsilon = own.layer_norm_eps,
           .initializer_range = own.initializer_range,
           .mlm_activation = activation_of("mlm_activation", mlm_activation),
           .mlm_initializer_range = mlm_initializer_range,
@@ -110,6 +113,11 @@ void MaskedLanguageModelTask::describe(ConfigFields& fields) {
   fields.nest("validation_data", validation_data);
   fields.add("init_checkpoint", init_checkpoint,
              "weights to start from: a safetensors file, a checkpoint's folder, or a folder of Hugging Face's");
+}
+
+void MaskedLanguageModelTask::complete(Config& config) {
+  if (!is_hugging_face(*init_checkpoint)) return;
+  set_missing_by(models::bert_options(*init_checkpoint), *init_checkpoint, config);
 }
 
 TaskData MaskedLanguageModelTask::build_inputs(const RuntimeConfig& runtime, bool training) {
@@ -167,6 +175,7 @@ std::vector<std::string> MaskedLanguageModelTask::pipeline_cut(int chunks) const
 Model MaskedLanguageModelTask::build_model() {
   const models::BertOptions options = model.options(train_data.use_next_sentence_label);
   initial_ = *init_checkpoint;
+  if (is_hugging_face(initial_)) require_same(keys_of(options), keys_of(models::bert_options(initial_)), initial_);
   return Model([options] { return models::bert(options); }, "bert");
 }
 

@@ -1,11 +1,8 @@
-// A decoder of Llama's kind, with the names and the arithmetic of Hugging Face's LlamaForCausalLM. Positions are told
-// apart by rotations: the pair (i, i + half) of a head's numbers turns by position * theta^(-2i / size), so that the
-// product of a query and a key depends on the distance between them.
+// A decoder of Llama's kind, with the names and the arithmetic of Hugging Face's LlamaForCausalLM.
 #include <ATen/Functions.h>
 #include <torch/nn/init.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 
@@ -15,6 +12,8 @@
 #include "cohort/pipeline_strategy.h"
 #include "device/backend.h"
 #include "models/zoo/blocks.h"
+#include "models/zoo/decoder_options.h"
+#include "models/zoo/rotations.h"
 #include "strategy/divides_positions.h"
 #include "strategy/space/attention.h"
 #include "strategy/space/divided.h"
@@ -25,14 +24,13 @@ namespace cohort::models {
 
 namespace {
 
-constexpr std::array kProjections = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"};
-
 // A matrix, and perhaps an adapter beside it, with which the matrix stays as it is.
 class Projection final : public LayerModule {
  public:
-  Projection(int64_t in, int64_t out, double deviation, const LoraOptions& lora)
+  Projection(int64_t in, int64_t out, double deviation, bool biased, const LoraOptions& lora)
       : weight_(register_parameter("weight", at::empty({out, in}), /*requires_grad=*/lora.rank == 0)) {
     torch::nn::init::normal_(weight_, 0.0, deviation);
+    if (biased) bias_ = register_parameter("bias", at::zeros({out}), /*requires_grad=*/lora.rank == 0);
     if (lora.rank == 0) return;
     dropout_ = lora.dropout;
     scale_ = lora.alpha / static_cast<double>(lora.rank);
@@ -46,19 +44,20 @@ class Projection final : public LayerModule {
   }
 
   torch::Tensor forward(const torch::Tensor& x) override {
-    torch::Tensor y = at::linear(x, weight_);
+    torch::Tensor y = at::linear(x, weight_, bias_);
     return a_.defined() ? y + at::linear(reduced(x, ""), b_) * scale_ : y;
   }
   // Computes the part of the outputs that this replica has, by columns of the matrices. `entered` is x, whose gradient
   // is that of all parts (enter_axis()).
   torch::Tensor columns(const torch::Tensor& x, const torch::Tensor& entered, const std::string& axis) {
-    torch::Tensor y = at::linear(entered, weight_);
+    torch::Tensor y = at::linear(entered, weight_, bias_);
     return a_.defined() ? y + at::linear(enter_axis(reduced(x, ""), axis), b_) * scale_ : y;
   }
   // Computes the outputs of this replica's part of the inputs, by rows, and adds up those of all parts; they are
   // divided as `like`.
   torch::Tensor rows(const torch::Tensor& x, const torch::Tensor& like, const std::string& axis) {
     torch::Tensor y = sum_like(like, at::linear(x, weight_), axis);
+    if (bias_.defined()) y = y + bias_;
     return a_.defined() ? y + at::linear(sum_like(like, reduced(x, axis), axis), b_) * scale_ : y;
   }
 
@@ -66,6 +65,7 @@ class Projection final : public LayerModule {
   void add_cuts(ParameterCuts& cuts, const std::string& name, bool by_columns) const {
     const ParameterAxes outputs = {"*", ""}, inputs = {"", "*"};
     cuts[name + ".weight"] = by_columns ? outputs : inputs;
+    if (bias_.defined() && by_columns) cuts[name + ".bias"] = {"*"};
     if (a_.defined()) cuts[name + (by_columns ? ".lora_B.weight" : ".lora_A.weight")] = by_columns ? outputs : inputs;
   }
 
@@ -75,7 +75,7 @@ class Projection final : public LayerModule {
     return at::linear(is_training() && dropout_ > 0.0 ? drop_part(x, dropout_, axis, 2) : x, a_);
   }
 
-  torch::Tensor weight_, a_, b_;
+  torch::Tensor weight_, bias_, a_, b_;
   double dropout_ = 0.0;
   double scale_ = 0.0;
 };
@@ -85,12 +85,14 @@ class Projections {
  public:
   Projections(const DecoderOptions& options, torch::nn::Module& module) : options_(options), module_(module) {}
 
-  std::shared_ptr<Projection> add(const char* name, int64_t in, int64_t out) const {
+  std::shared_ptr<Projection> add(const char* name, int64_t in, int64_t out, bool biased) const {
     const auto& targets = options_.lora.target_modules;
     const bool adapts = std::find(targets.begin(), targets.end(), name) != targets.end();
     const LoraOptions lora = adapts ? options_.lora : LoraOptions{};
-    auto made = std::make_shared<Projection>(in, out, options_.initializer_range, lora);
-    if (options_.lora.rank > 0 && !adapts) made->named_parameters(/*recurse=*/false)["weight"].set_requires_grad(false);
+    auto made = std::make_shared<Projection>(in, out, options_.initializer_range, biased, lora);
+    if (options_.lora.rank > 0 && !adapts) {
+      for (torch::Tensor& each : made->parameters(/*recurse=*/false)) each.set_requires_grad(false);
+    }
     return module_.register_module(name, std::move(made));
   }
 
@@ -114,27 +116,6 @@ class RmsNorm final : public LayerModule {
  private:
   torch::Tensor weight_;
   double epsilon_;
-};
-
-// The cosines and sines of the positions' angles, [steps, size of a head] each.
-struct Rotations {
-  torch::Tensor cosines;
-  torch::Tensor sines;
-
-  Rotations(int64_t steps, int64_t size, double theta, const at::TensorOptions& like) {
-    const auto options = like.dtype(like.dtype() == torch::kDouble ? torch::kDouble : torch::kFloat);
-    const torch::Tensor speeds =
-        at::exp(at::arange(0, size, 2, options) * (-std::log(theta) / static_cast<double>(size)));
-    const torch::Tensor angles = at::arange(steps, options).unsqueeze(1) * at::cat({speeds, speeds});
-    cosines = angles.cos().to(like.dtype());
-    sines = angles.sin().to(like.dtype());
-  }
-
-  // x: [examples, heads, steps, size].
-  torch::Tensor operator()(const torch::Tensor& x) const {
-    const int64_t half = x.size(3) / 2;
-    return x * cosines + at::cat({-x.narrow(3, half, half), x.narrow(3, 0, half)}, 3) * sines;
-  }
 };
 
 // query, key and value: [examples, heads, steps, size].
@@ -161,12 +142,13 @@ constexpr const char* kDecoder = "decoder";
 class DecoderAttention final : public torch::nn::Module, public DividedModule {
  public:
   explicit DecoderAttention(const DecoderOptions& options)
-      : heads_(options.num_heads), shared_(options.num_kv_heads), size_(options.hidden_size / options.num_heads) {
+      : heads_(options.num_heads), shared_(options.num_kv_heads), size_(options.head_dim) {
     const Projections projections(options, *this);
-    query_ = projections.add("q_proj", options.hidden_size, heads_ * size_);
-    key_ = projections.add("k_proj", options.hidden_size, shared_ * size_);
-    value_ = projections.add("v_proj", options.hidden_size, shared_ * size_);
-    output_ = projections.add("o_proj", heads_ * size_, options.hidden_size);
+    const bool biased = options.qkv_bias || options.attention_bias;
+    query_ = projections.add("q_proj", options.hidden_size, heads_ * size_, biased);
+    key_ = projections.add("k_proj", options.hidden_size, shared_ * size_, biased);
+    value_ = projections.add("v_proj", options.hidden_size, shared_ * size_, biased);
+    output_ = projections.add("o_proj", heads_ * size_, options.hidden_size, options.attention_bias);
   }
 
   torch::Tensor forward(const torch::Tensor& x, const Rotations& rotations) {
@@ -219,9 +201,9 @@ class GatedDense final : public LayerModule, public DividedModule {
  public:
   explicit GatedDense(const DecoderOptions& options) {
     const Projections projections(options, *this);
-    gate_ = projections.add("gate_proj", options.hidden_size, options.intermediate_size);
-    up_ = projections.add("up_proj", options.hidden_size, options.intermediate_size);
-    down_ = projections.add("down_proj", options.intermediate_size, options.hidden_size);
+    gate_ = projections.add("gate_proj", options.hidden_size, options.intermediate_size, options.mlp_bias);
+    up_ = projections.add("up_proj", options.hidden_size, options.intermediate_size, options.mlp_bias);
+    down_ = projections.add("down_proj", options.intermediate_size, options.hidden_size, options.mlp_bias);
   }
 
   torch::Tensor forward(const torch::Tensor& x) override {
@@ -294,8 +276,7 @@ class Decoder final : public LayerModule, public DividedModule, public DividesPo
       fail<InvalidArgument>("[models] decoder: the input is ", x.scalar_type(), " ", x.sizes(),
                             ", wanted tokens of an integer dtype, [examples, steps]");
     }
-    const Rotations rotations(x.size(1), options_.hidden_size / options_.num_heads, options_.rope_theta,
-                              embeddings_.options());
+    const Rotations rotations(x.size(1), options_, embeddings_.options());
     torch::Tensor y = in_positions(look_up(x.to(torch::kLong)), positions_axis_);
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       const auto& block = blocks_[i];
@@ -335,51 +316,6 @@ class Decoder final : public LayerModule, public DividedModule, public DividesPo
   std::vector<std::shared_ptr<DecoderBlock>> blocks_;
   std::shared_ptr<RmsNorm> norm_;
 };
-
-void check_lora(const LoraOptions& lora) {
-  if (lora.rank < 0) fail<InvalidArgument>("[models] decoder: lora.rank is ", lora.rank, ", wanted 0 or more");
-  if (lora.rank == 0) return;
-  if (!(lora.dropout >= 0.0 && lora.dropout < 1.0)) {
-    fail<InvalidArgument>("[models] decoder: lora.dropout is ", lora.dropout, ", wanted 0 or more and below 1");
-  }
-  if (lora.target_modules.empty()) fail<InvalidArgument>("[models] decoder: lora.target_modules is empty");
-  for (const std::string& name : lora.target_modules) {
-    if (std::find(kProjections.begin(), kProjections.end(), name) != kProjections.end()) continue;
-    fail<InvalidArgument>("[models] decoder: lora.target_modules has ", name, ", wanted names of ",
-                          c10::Join(", ", kProjections));
-  }
-}
-
-DecoderOptions checked(DecoderOptions options) {
-  const auto positive = [](const char* name, int64_t value) {
-    if (value < 1) fail<InvalidArgument>("[models] decoder: ", name, " is ", value, ", wanted 1 or more");
-  };
-  positive("vocab_size", options.vocab_size);
-  positive("hidden_size", options.hidden_size);
-  positive("intermediate_size", options.intermediate_size);
-  positive("num_layers", options.num_layers);
-  positive("num_heads", options.num_heads);
-  if (options.num_kv_heads == 0) options.num_kv_heads = options.num_heads;
-  positive("num_kv_heads", options.num_kv_heads);
-  if (options.hidden_size % (2 * options.num_heads) != 0) {
-    fail<InvalidArgument>("[models] decoder: hidden_size is ", options.hidden_size, ", wanted a multiple of ",
-                          2 * options.num_heads, ", twice num_heads: positions turn pairs of a head's numbers");
-  }
-  if (options.num_heads % options.num_kv_heads != 0) {
-    fail<InvalidArgument>("[models] decoder: num_kv_heads is ", options.num_kv_heads,
-                          ", wanted a divisor of num_heads, ", options.num_heads);
-  }
-  if (!(options.dropout >= 0.0 && options.dropout < 1.0)) {
-    fail<InvalidArgument>("[models] decoder: dropout is ", options.dropout, ", wanted 0 or more and below 1");
-  }
-  if (!(options.rope_theta > 0.0) || !(options.norm_epsilon >= 0.0) || !(options.initializer_range >= 0.0)) {
-    fail<InvalidArgument>("[models] decoder: rope_theta is ", options.rope_theta, ", norm_epsilon ",
-                          options.norm_epsilon, " and initializer_range ", options.initializer_range,
-                          ", wanted more than 0, 0 or more, and 0 or more");
-  }
-  check_lora(options.lora);
-  return options;
-}
 
 }  // namespace
 

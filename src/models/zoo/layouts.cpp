@@ -21,6 +21,8 @@ std::vector<std::string> even_cut(const std::string& prefix, int64_t blocks, int
 LayoutMap transformer(const models::DecoderOptions& options, const std::string& axis, bool cuts_vocabulary) {
   const ParameterAxes columns = {axis, ""}, rows = {"", axis};
   LayoutMap layout{{"\\.(q|k|v|gate|up)_proj\\.weight$", columns}, {"\\.(o|down)_proj\\.weight$", rows}};
+  if (options.attention_bias || options.qkv_bias) layout.add("\\.(q|k|v)_proj\\.bias$", {axis});
+  if (options.mlp_bias) layout.add("\\.(gate|up)_proj\\.bias$", {axis});
   if (cuts_vocabulary) {
     layout.add(options.tie_word_embeddings ? "embed_tokens\\.weight$" : "(embed_tokens|lm_head)\\.weight$", columns);
   }
