@@ -13,6 +13,7 @@
 #include "base/atomic_file.h"
 #include "base/error_text.h"
 #include "base/fail.h"
+#include "base/regular_file.h"
 #include "cohort/models/strategy_flags.h"
 #include "cohort/preemption.h"
 #include "cohort/trace.h"
@@ -93,8 +94,27 @@ void check(const TrainFlags& flags) {
   if (flags.data_dir && flags.data_dir->empty()) fail<InvalidArgument>("[train] --data_dir is empty, wanted a folder");
 }
 
+// Sets the fields of an evaluation to those of the training in model_dir: data, model and trainer. Where the training
+// ran is not where the evaluation runs, and a folder that is given now takes the place of the training's data.
+void apply_training(Config& config, const TrainFlags& flags) {
+  const bool evaluates = flags.run.mode == "eval" || flags.run.mode == "continuous_eval";
+  if (!evaluates || flags.run.model_dir.empty()) return;
+  const std::filesystem::path file = flags.run.model_dir / "params.yaml";
+  const auto text = read_regular_file(file, "train");
+  if (!text) return;
+  config.apply_yaml(*text, file.string());
+  constexpr std::array kKept = {"runtime.seed", "runtime.mixed_precision_dtype"};
+  for (const ConfigFields::Field& field : config.fields()) {
+    const bool where =
+        field.path.starts_with("runtime.") && std::find(kKept.begin(), kKept.end(), field.path) == kKept.end();
+    const bool place = field.path.ends_with("_data.input_path") || field.path.ends_with("_data.tfds_data_dir");
+    if (where || (place && flags.data_dir)) config.reset(field.path);
+  }
+}
+
 // Sets the fields by all layers, each over the one before.
 void configure(Config& config, Task& task, const TrainFlags& flags) {
+  apply_training(config, flags);
   flags.experiment.apply_files(config);
   for (const PlainFlag& flag : flags.plain) {
     if (flag.given) config.set(flag.path, *flag.given, flag.name);

@@ -8,6 +8,7 @@
 #include "base/atomic_file.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/number_in.h"
 #include "checkpoint/series.h"
 #include "cohort/cluster/parameter_server_strategy.h"
 #include "cohort/models/experiment.h"
@@ -181,7 +182,8 @@ class ExperimentRun {
 
   ControllerOptions controller_options() {
     const auto evaluated = [this](const ActionInfo& info) {
-      summaries_->evaluated(info.step, epochs_in(info.step), info.logs, trainer_->examples_per_second(), *model_);
+      const int64_t step = step_of_weights_.value_or(info.step);
+      summaries_->evaluated(step, epochs_in(step), info.logs, trainer_->examples_per_second(), *model_);
     };
     ControllerOptions made{.evaluator = trainer_,
                            .eval_actions = {evaluated},
@@ -266,6 +268,8 @@ class ExperimentRun {
         fail<InvalidArgument>("[train] ", (folder_ / "model.safetensors").string(), " holds the weights of ",
                               of->second, ", not of ", options_.experiment);
       }
+      const auto step = metadata.find("global_step");
+      step_of_weights_ = step == metadata.end() ? 0 : number_in<int64_t>(step->second, "[train] the weights' step");
     }
     Logs logs = controller.evaluate(plan_.validation_steps);
     out() << "evaluation";
@@ -308,6 +312,7 @@ class ExperimentRun {
   std::vector<int64_t> stages_;
   std::optional<Model> model_;
   std::shared_ptr<ModelTrainer> trainer_;
+  std::optional<int64_t> step_of_weights_;  // of weights that are evaluated without a checkpoint
 };
 
 }  // namespace

@@ -190,7 +190,10 @@ Logs Controller::evaluate_here(int64_t steps) {
   listeners_->tell(Moment::kEvaluationBegin);
   Logs logs = options_.evaluator->evaluate(steps);
   if (options_.trainer && options_.trainer->told_to_end()) leave();
-  if (options_.trainer) evaluated_step_ = options_.trainer->global_step();
+  // An evaluator that trains, too, knows the step of its weights.
+  const auto* const trainer =
+      options_.trainer ? options_.trainer.get() : dynamic_cast<const Trainer*>(options_.evaluator.get());
+  if (trainer != nullptr) evaluated_step_ = trainer->global_step();
   listeners_->tell(Moment::kEvaluationEnd, logs);
   return logs;
 }
