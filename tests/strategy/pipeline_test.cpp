@@ -155,6 +155,11 @@ TEST(PipelineStrategy, WrongCutsAreNamed) {
               }),
               HasSubstr("came to the end of chunk 1 of a model, but the schedule has 2 chunks"));
   EXPECT_EQ(trained([] { return torch::nn::Sequential(torch::nn::Linear(1, 1)); }, {"end"}), "no error");
+  // The module cuts itself, so that there are as many chunks as the schedule has.
+  EXPECT_THAT(
+      trained([] { return torch::nn::Sequential(torch::nn::Linear(1, 1), std::make_shared<StageMark>()); }, {"nosuch"}),
+      AllOf(HasSubstr("PipelineOptions::cut has \"nosuch\", but microbatch 0 had not come to a place of that name"),
+            HasSubstr("passed these that are not named: end")));
   EXPECT_THAT(error_of<InvalidArgument>([] {
                 PipelineStrategy({.devices = cpu_devices(2), .cut = {"a", "b"}});
               }),

@@ -124,7 +124,7 @@ void Passage::serve() {
     at(0).graph = {.chunk = 0, .inputs = {}, .outputs = {}, .first_node = at::sequence_number::peek()};
     set_elsewhere(!run->here(0));
     run->job->run_part(run->replica, part_);
-    if (current_ != 0 && current_ != run->chunks - 1) fail_cut("its function returned");
+    if (current_ != 0) require_cut("its function returned");
   } catch (...) {
     error = std::current_exception();
   }
@@ -156,14 +156,24 @@ void Passage::wake_all() {
   back_.notify_all();
 }
 
-// The error tells what there was to cut at.
-void Passage::fail_cut(const std::string& when) const {
-  const std::string places = c10::Join(", ", std::vector<std::string>(places_.begin(), places_.end()));
-  fail<InvalidArgument>(
-      "[pipeline] microbatch ", part_.number, " had come through ", current_ + 1, " of the ", run_->chunks,
-      " chunks of the schedule when ", when,
-      "; a model is cut by Stage() layers, next_stage() or the names in PipelineOptions::cut, of ",
-      places.empty() ? "which it passed none" : "which it passed these that are not named: " + places);
+// Fails, and tells what there was to cut at, unless the model came through all chunks and all names of the cut.
+void Passage::require_cut(const char* when) const {
+  const auto passed = [&] {
+    const std::string places = c10::Join(", ", std::vector<std::string>(places_.begin(), places_.end()));
+    return places.empty() ? "which it passed none" : "which it passed these that are not named: " + places;
+  };
+  if (current_ != run_->chunks - 1) {
+    fail<InvalidArgument>("[pipeline] microbatch ", part_.number, " had come through ", current_ + 1, " of the ",
+                          run_->chunks, " chunks of the schedule when ", when,
+                          "; a model is cut by Stage() layers, next_stage() or the names in PipelineOptions::cut, of ",
+                          passed());
+  }
+  for (const std::string& name : run_->cut) {
+    if (begun_.contains(name)) continue;
+    fail<InvalidArgument>("[pipeline] PipelineOptions::cut has \"", name, "\", but microbatch ", part_.number,
+                          " had not come to a place of that name when ", when, ": the names are those of layers of a ",
+                          "Sequential and of stage_place(), of ", passed());
+  }
 }
 
 void Passage::require_allowed(int chunk) {
@@ -255,12 +265,12 @@ void Passage::note_change(const torch::Tensor& tensor) {
 
 bool Passage::begins_at(std::string_view name) {
   const bool begins = std::find(run_->cut.begin(), run_->cut.end(), name) != run_->cut.end();
-  if (!begins) places_.emplace(name);
+  (begins ? begun_ : places_).emplace(name);
   return begins;
 }
 
 void Passage::minimize(PipelinedStep step) {
-  if (current_ != run_->chunks - 1) fail_cut("its loss was minimized");
+  require_cut("its loss was minimized");
   if (std::exchange(minimized_, true)) {
     fail<Unimplemented>("[pipeline] minimize() was called twice for microbatch ", part_.number,
                         "; a step of a pipeline has one loss and one optimizer");

@@ -77,7 +77,7 @@ class Passage final : public MicrobatchCall {
   void require_allowed(int chunk);
   // The chunk's loops are divided among the stages that have nothing to do, if there are any.
   void begin_team();
-  [[noreturn]] void fail_cut(const std::string& when) const;
+  void require_cut(const char* when) const;
   template <typename Ready>
   void wait_in_stage(std::unique_lock<std::mutex>& lock, std::condition_variable& wake, int chunk, const char* what,
                      const Ready& ready);
@@ -104,6 +104,7 @@ class Passage final : public MicrobatchCall {
   bool elsewhere_ = false;  // the function is in a chunk of another process
   TensorsUsed used_;
   std::set<std::string> places_;  // where it came through and no chunk begins
+  std::set<std::string> begun_;   // where chunks begin by PipelineOptions::cut
 };
 
 }  // namespace cohort

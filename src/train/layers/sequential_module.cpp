@@ -6,6 +6,8 @@
 
 #include "base/fail.h"
 #include "cohort/pipeline_strategy.h"
+#include "strategy/context.h"
+#include "strategy/pipeline/microbatch_call.h"
 
 namespace cohort {
 
@@ -53,7 +55,7 @@ SequentialModule::SequentialModule(const std::vector<Layer>& layers, BuildContex
     makes_masks_ = makes_masks_ || layers_.back()->makes_mask();
   });
   join_parts(layers_);
-  begins_chunk_.assign(layers_.size(), false);
+  begins_chunk_.assign(layers_.size(), "");
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     pooled_.push_back(i + 1 < layers_.size() ? pooled_before(*layers_[i], *layers_[i + 1]) : Pooled());
   }
@@ -136,15 +138,20 @@ void SequentialModule::leave_parts() {
 }
 
 void SequentialModule::set_cut(const std::vector<std::size_t>& first) {
-  begins_chunk_.assign(layers_.size(), false);
+  begins_chunk_.assign(layers_.size(), "");
+  const auto children = named_children();
   for (const std::size_t layer : first) {
-    begins_chunk_[layer] = true;
+    begins_chunk_[layer] = children[layer].key();
     pooled_[layer - 1] = {};  // does its own work alone
   }
 }
 
 torch::Tensor SequentialModule::entering(std::size_t layer, const torch::Tensor& x) const {
-  return begins_chunk_[layer] ? next_stage(x) : x;
+  const std::string& name = begins_chunk_[layer];
+  if (name.empty()) return x;
+  // PipelineOptions::cut may have the name.
+  if (MicrobatchCall* const call = thread_context().microbatch) call->begins_at(name);
+  return next_stage(x);
 }
 
 torch::Tensor SequentialModule::penalty() const {

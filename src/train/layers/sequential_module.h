@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "cohort/train/layers/layer.h"
@@ -51,9 +52,9 @@ class SequentialModule final : public torch::nn::Module, public LeavesParts {
   torch::Tensor forward_pooled(std::size_t& layer, const torch::Tensor& x);
 
   std::vector<std::shared_ptr<LayerModule>> layers_;
-  bool makes_masks_ = false;        // a layer does
-  std::vector<bool> begins_chunk_;  // one a layer
-  std::vector<Pooled> pooled_;      // one a layer, empty for those that do all of their own work and nothing else
+  bool makes_masks_ = false;               // a layer does
+  std::vector<std::string> begins_chunk_;  // one per layer: its name if it begins a chunk, else empty
+  std::vector<Pooled> pooled_;  // one a layer, empty for those that do all of their own work and nothing else
 };
 
 // Returns the output shape of each layer, for an input of this shape.
