@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -102,6 +103,41 @@ class Pods(unittest.TestCase):
         self.assertEqual(processes[0].wait(timeout=60), 1, self.log("lost_0"))
         self.assertLess(time.monotonic() - begin, 45)
         self.assertRegex(self.log("lost_0"), r"a launch cannot end, because worker 1 \(pid \d+ on .*\) is lost.*; this process ends now")
+
+    def documented(self, index, address, *more, leave_out=""):
+        """Starts the command that docs/tpu.md has for every host of a pod, in a folder that stands for /shared."""
+        text = (pathlib.Path(__file__).parents[2] / "docs/tpu.md").read_text(encoding="utf-8")
+        command = re.search(r"# on every host\n    (cohort train .*)\n", text)[1].replace("/shared", str(self.folder)).split()
+        command = [word for word in command[1:] if not leave_out or not word.startswith(leave_out)]
+        self.assertIn("--tpu=local", command)
+        (self.folder / "secret").write_text("the secret of the pod's hosts")
+        return self.start([COHORT, *command, f"--xla_plugin={PLUGIN}", "--xla_options=cpu_device_count=4", "--epochs=1", *more], index,
+                          f"documented_{index}.log", TPU_PROCESS_ADDRESSES=f"{address}:8476,{address}:8477")
+
+    def test_the_documented_command_starts_on_hosts_that_others_reach(self):
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            try:
+                probe.connect(("192.0.2.1", 9))  # sends nothing
+            except OSError:
+                self.skipTest("this machine has no address that other machines reach")
+            address = probe.getsockname()[0]
+        refused = self.documented(0, address, leave_out="--secret_file")
+        self.assertNotEqual(refused.wait(timeout=100), 0)
+        self.assertIn("give all tasks a secret or certificates", self.log("documented_0"))
+        # The ports of a pod are fixed, and another program may have them for a while.
+        end = time.monotonic() + 120
+        while True:
+            processes = [self.documented(index, address) for index in (0, 1)]
+            while None in (codes := [process.poll() for process in processes]) and not any(codes):
+                time.sleep(0.05)
+            for process in processes:
+                process.kill()  # one that waits for the other
+                process.wait()
+            if "in use" not in self.log("documented_0") + self.log("documented_1") or time.monotonic() > end:
+                break
+            time.sleep(1)
+        self.assertEqual(codes, [0, 0], self.log("documented_0") + self.log("documented_1"))
+        self.assertGreater(records_of(self.folder / "run")[-1]["step"], 0)
 
     def test_contradictions_name_the_variable(self):
         for more, message in (({"CLOUD_TPU_TASK_ID": "2"}, 'CLOUD_TPU_TASK_ID is "2", wanted 0 to 1, because TPU_PROCESS_ADDRESSES names 2 processes'),
