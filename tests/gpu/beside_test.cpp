@@ -185,7 +185,7 @@ TEST(BesideBackward, AStepThatFailedCanBeMadeAgain) {
 TEST(LinkedReplicas, PointsOfACaptureAreRefused) {
   COHORT_NEEDS_THE_STAND_IN();
   const auto streams = make_late_streams(1);
-  const torch::Device card(torch::kXPU, 0);
+  const torch::Device card(kCard, 0);
   const auto graph = backend_of(card).make_graph(card, {});
   graph->begin();
   const PointPtr captured = streams->mark(0);
@@ -219,7 +219,7 @@ TEST(LinkedReplicas, ReduceAndGatherOverTheLink) {
 // A card that does not come to a sum is named, and those that wait for it are freed.
 TEST(LinkedReplicas, ACardThatDoesNotComeIsNamed) {
   COHORT_NEEDS_THE_STAND_IN();
-  std::vector<torch::Device> cards = {torch::Device(torch::kXPU, 0), torch::Device(torch::kXPU, 1)};
+  std::vector<torch::Device> cards = {torch::Device(kCard, 0), torch::Device(kCard, 1)};
   LinkedSums sums(cards, make_meeting, milliseconds(100));
   const auto busy = make_late_streams(1);
   SumsBeside::Tensors tensors;

@@ -31,7 +31,7 @@ using testing::with_process_ranks;
 
 ProcessRanksOptions with_card_sums(const std::shared_ptr<SumHall>& hall) {
   return {.devices = [hall](const auto& member) { return std::make_shared<CardSums>(hall, member->task().index); },
-          .device_type = torch::kXPU};
+          .device_type = kCard};
 }
 
 // The workers of a strategy whose cards add up by themselves.

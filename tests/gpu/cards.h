@@ -2,70 +2,40 @@
 // own are in their place (stand_in.h), so that what these tests say is tried where there is none.
 #pragma once
 
-#include <ATen/Context.h>
 #include <gtest/gtest.h>
-#include <torch/cuda.h>
 
-#include <cstdlib>
-#include <iostream>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "base/libtorch_compat.h"
-#include "cohort/device.h"
 #include "tests/gpu/stand_in.h"
 
 namespace cohort::gpu {
 
-// LibTorch 2.15's autograd asks CUDA for the streams of whatever device there is, where it was built with CUDA.
-inline bool can_be_stood_in_for() {
-#if COHORT_TORCH_AT_LEAST(2, 15)
-  return !at::Context::hasCUDART() || torch::cuda::device_count() > 0;
-#else
-  return true;
-#endif
-}
+// The cards that tests run on. Each is two logical devices, from the first look on.
+struct Cards {
+  int count = 0;
+  bool stand_in = false;
+};
+
+// Finds the cards of this machine, or the stand-in's, and splits them.
+const Cards& found_cards();
 
 inline bool stands_in() {
-  static const bool kStandsIn = [] {
-    const char* on = std::getenv("COHORT_GPU_TESTS_ON");
-    if (on == nullptr || std::string_view(on) != "stand_in") return false;
-    if (!can_be_stood_in_for()) {
-      std::cout << "nothing can stand in for cards: this LibTorch has CUDA, and its autograd needs a driver\n";
-      return false;
-    }
-    stand_in_for_cards(2);
-    return true;
-  }();
-  return kStandsIn;
+  return found_cards().stand_in;
 }
 
 inline int cards() {
-  return stands_in() ? 2 : static_cast<int>(torch::cuda::device_count());
-}
-
-// Every card is two logical devices from now on.
-inline void split_cards() {
-  static const bool kDone = [] {
-    for (const PhysicalDevice& card : list_physical_devices("GPU")) {
-      set_logical_devices(card, {{.memory_limit_mb = 1024}, {.memory_limit_mb = 1024}});
-    }
-    return true;
-  }();
-  (void)kDone;
+  return found_cards().count;
 }
 
 // One device of each of the first `count` cards.
 inline std::vector<std::string> on_cards(int count) {
-  split_cards();
   std::vector<std::string> names;
   for (int i = 0; i < count; ++i) names.push_back("/GPU:" + std::to_string(2 * i));
   return names;
 }
 
 inline std::vector<std::string> parts_of_one_card() {
-  split_cards();
   return {"/GPU:0", "/GPU:1"};
 }
 

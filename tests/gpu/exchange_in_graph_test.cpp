@@ -122,7 +122,6 @@ Outcome expect_same(const Program& program, const std::string& name) {
 }
 
 std::vector<std::string> three_replicas_of_two_cards() {
-  split_cards();
   return {"/GPU:0", "/GPU:1", "/GPU:2"};
 }
 

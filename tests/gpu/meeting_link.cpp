@@ -100,7 +100,6 @@ Strategy linked(const std::vector<std::string>& names, ExchangeOptions exchange,
 }
 
 std::vector<std::string> two_replicas_a_card() {
-  split_cards();
   return {"/GPU:0", "/GPU:1", "/GPU:2", "/GPU:3"};
 }
 

@@ -160,7 +160,6 @@ TEST(NcclTest, EveryReplicasOwnStreamIsWaitedFor) {
 // Two replicas on each card, which are added up there before NCCL does so between the cards, in buckets.
 TEST(NcclTest, SeveralReplicasOfACardTrainAsOneDevice) {
   COHORT_NEEDS_REAL_CARDS(2);
-  split_cards();
   const auto make = [] { return torch::nn::Linear(equivalence::kFeatures, equivalence::kClasses); };
   const auto rule = SGD({.learning_rate = 0.05, .momentum = 0.9});
   const torch::Tensor alone = equivalence::weights_after(OneDeviceStrategy("/CPU:0"), rule, {}, make);

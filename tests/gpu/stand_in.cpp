@@ -195,8 +195,8 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> convolution_backward(
 void register_kernels() {
   static std::vector<std::unique_ptr<torch::Library>> libraries;
   const auto open = [&](const char* ns) -> torch::Library& {
-    libraries.push_back(std::make_unique<torch::Library>(
-        torch::Library::IMPL, ns, c10::make_optional(c10::DispatchKey::XPU), __FILE__, __LINE__));
+    libraries.push_back(
+        std::make_unique<torch::Library>(torch::Library::IMPL, ns, c10::make_optional(kCardKey), __FILE__, __LINE__));
     return *libraries.back();
   };
   open("_").fallback(torch::CppFunction::makeFromBoxedFunction<&call_on_card>());

@@ -1,15 +1,25 @@
-// Cards that stand in for GPUs where there are none: devices of a type of LibTorch's that nobody else uses here (XPU),
+// Cards that stand in for GPUs where there are none: devices of a type of LibTorch's that nobody else uses here (VE),
 // in the host's memory, whose operations are the CPU's. To a program they are what cards are: tensors of theirs do not
 // go together with tensors of the host, backward has threads of its own for each of them, and a value that the host
 // wants has to be waited for. They count how often that happens. Kernels
 // of ours that a card has are the host's here.
 #pragma once
 
+#include <c10/core/DeviceType.h>
+
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
 namespace cohort::gpu {
+
+// A type that LibTorch does not count among its accelerators. Autograd takes the streams of those from CUDA, if it was
+// built with it, whether there is a driver or not.
+constexpr c10::DeviceType kCard = c10::DeviceType::VE;
+
+// Returns why this LibTorch cannot train on the stand-in, or nothing if it can. Tries it in a process of its own.
+std::string what_refuses_stand_in();
 
 // Makes `cards` devices of the type "GPU", in the place of those that the machine has. The first call decides how many
 // there are. Has to come before the first backward of the process, and before its devices are asked for.

@@ -11,10 +11,11 @@
 #include <utility>
 
 #include "base/libtorch_compat.h"
+#include "tests/gpu/stand_in.h"
 
 namespace cohort::gpu {
 
-constexpr c10::DeviceType kCard = c10::DeviceType::XPU;
+constexpr c10::DispatchKey kCardKey = c10::DispatchKey::VE;
 
 // The card of the calling thread's new tensors.
 inline thread_local c10::DeviceIndex current_card = 0;
@@ -52,7 +53,7 @@ void call_on_card(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 class CardGenerator final : public compat::Generator {
  public:
   CardGenerator(c10::Device device, at::Generator host)
-      : Generator(device, c10::DispatchKeySet(c10::DispatchKey::XPU)), host_(std::move(host)) {}
+      : Generator(device, c10::DispatchKeySet(kCardKey)), host_(std::move(host)) {}
 
   void set_current_seed(uint64_t seed) override { host_.set_current_seed(seed); }
   uint64_t current_seed() const override { return host_.current_seed(); }

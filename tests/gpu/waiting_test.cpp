@@ -18,12 +18,12 @@ using namespace gpu;
 
 TEST(StandIn, HasTensorsThatAreNotTheHosts) {
   if (!stands_in()) GTEST_SKIP() << "no stand-in for cards was asked for";
-  const torch::Device card(torch::kXPU, 0);
+  const torch::Device card(kCard, 0);
   const torch::Tensor host = torch::arange(6, torch::kFloat).view({2, 3});
   const torch::Tensor there = host.to(card);
   EXPECT_EQ(there.device(), card);
   EXPECT_THROW((void)(there + host), c10::Error);
-  EXPECT_THROW((void)(there + host.to(torch::Device(torch::kXPU, 1))), c10::Error);
+  EXPECT_THROW((void)(there + host.to(torch::Device(kCard, 1))), c10::Error);
   torch::Tensor row = there[1];
   row.mul_(2);
   EXPECT_TRUE(torch::equal(there.cpu()[1], host[1] * 2));
@@ -32,7 +32,7 @@ TEST(StandIn, HasTensorsThatAreNotTheHosts) {
 
 TEST(StandIn, CountsWhatTheHostWaitsFor) {
   if (!stands_in()) GTEST_SKIP() << "no stand-in for cards was asked for";
-  const torch::Device card(torch::kXPU, 0);
+  const torch::Device card(kCard, 0);
   const torch::Tensor there = torch::ones({4}, card);
   const int64_t before = synchronisations();
   const torch::Tensor sum = (there * 3).sum();

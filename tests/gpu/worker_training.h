@@ -100,7 +100,6 @@ inline Devices a_card_each() {
 
 // Both workers have a replica on each card.
 inline Devices cards_each() {
-  split_cards();
   return {{"/GPU:0", "/GPU:2"}, {"/GPU:1", "/GPU:3"}};
 }
 
@@ -116,7 +115,7 @@ inline Optimizer rule_of_all() {
 }
 
 inline torch::Device card_of(int rank) {
-  return {torch::kXPU, static_cast<c10::DeviceIndex>(rank)};
+  return {kCard, static_cast<c10::DeviceIndex>(rank)};
 }
 
 inline std::shared_ptr<SumsBeside> sums_over(ProcessCommunicator& world, std::chrono::milliseconds timeout) {
