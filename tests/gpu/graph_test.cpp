@@ -103,6 +103,34 @@ TEST(DeviceGraph, DrawsNewNumbersAtEachReplay) {
   EXPECT_FALSE(torch::equal(drawn[0], drawn[1]));
 }
 
+// A wait invalidates a capture. What is drawn and allocated afterwards has to be as if there had been none.
+TEST(DeviceGraph, GivesUpWhatIsInvalidated) {
+  COHORT_NEEDS_CARDS(1);
+  at::Generator generator = backend_of(card()).make_generator(card());
+  const torch::Tensor drawn = torch::zeros({6}, card());
+  const auto draw = [&] {
+    drawn.uniform_(0, 1, generator);
+    return drawn.cpu();
+  };
+  generator.set_current_seed(5);
+  const torch::Tensor wanted = torch::stack({draw(), draw()});
+  generator.set_current_seed(5);
+  const auto graph = backend_of(card()).make_graph(card(), {generator});
+  for (int i = 0; i < 2; ++i) {
+    graph->begin();
+    drawn.uniform_(0, 1, generator);
+    EXPECT_ANY_THROW((void)drawn.sum().item<double>());
+    graph->abandon();
+    generator.set_current_seed(5);
+    EXPECT_TRUE(same(draw(), wanted[0]));
+  }
+  graph->begin();
+  drawn.uniform_(0, 1, generator);
+  graph->end();
+  graph->replay(0);
+  EXPECT_TRUE(same(drawn, wanted[1]));
+}
+
 TEST(DeviceGraph, OfTheStandInMissesMemoryThatIsGone) {
   if (!stands_in()) GTEST_SKIP() << "no stand-in for cards was asked for";
   torch::Tensor x = torch::ones({3}, card());

@@ -5,6 +5,7 @@
 #include "device/cuda/cuda_graph.h"
 
 #include <ATen/Functions.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAEvent.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
@@ -19,10 +20,12 @@
 #include <mutex>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include <torch/version.h>
 
 #include "base/fail.h"
+#include "base/log.h"
 
 namespace cohort {
 
@@ -110,13 +113,76 @@ void require_modes(c10::Device device) {
   }
 }
 
+// Streams that threads capture on, of no use to anybody else. LibTorch's pool hands out the same 32 in turn, so that a
+// copy of the input could be on a stream of it that captures.
+class CaptureStreams {
+ public:
+  static CaptureStreams& of_process() {
+    static auto* const streams = new CaptureStreams;  // threads that end late still give streams back
+    return *streams;
+  }
+
+  at::cuda::CUDAStream take(c10::DeviceIndex device) {
+    const std::lock_guard lock(mutex_);
+    std::vector<at::cuda::CUDAStream>& free = free_[device];
+    if (free.empty()) return make(device);
+    const at::cuda::CUDAStream taken = free.back();
+    free.pop_back();
+    return taken;
+  }
+  void give_back(const at::cuda::CUDAStream& stream) {
+    const std::lock_guard lock(mutex_);
+    free_[stream.device_index()].push_back(stream);
+  }
+
+ private:
+  static at::cuda::CUDAStream make(c10::DeviceIndex device) {
+    const c10::cuda::CUDAGuard guard(device);
+    cudaStream_t made = nullptr;
+    C10_CUDA_CHECK(cudaStreamCreateWithFlags(&made, cudaStreamNonBlocking));
+    return at::cuda::getStreamFromExternal(made, device);
+  }
+
+  std::mutex mutex_;
+  std::map<c10::DeviceIndex, std::vector<at::cuda::CUDAStream>> free_;
+};
+
+// Has cuBLAS make the workspaces of the calling thread and of the backward thread for the stream. The first product in
+// a capture would take them from the pool of that graph, and later graphs would use its memory.
+void make_workspaces(const at::cuda::CUDAStream& stream) {
+  const c10::cuda::CUDAStreamGuard guard(stream);
+  const at::AutoGradMode gradients(true);
+  const at::Tensor x = at::ones({8, 8}, at::TensorOptions().device(stream.device())).requires_grad_();
+  at::linear(x, x, x.select(0, 0)).mm(x).sum().backward();
+}
+
+// Gives each thread its stream for each device, and the streams back when the thread ends.
+class StreamsOfThread {
+ public:
+  StreamsOfThread() = default;
+  StreamsOfThread(const StreamsOfThread&) = delete;
+  StreamsOfThread& operator=(const StreamsOfThread&) = delete;
+  ~StreamsOfThread() {
+    for (const auto& [device, stream] : streams_) CaptureStreams::of_process().give_back(stream);
+  }
+
+  at::cuda::CUDAStream of(c10::DeviceIndex device) {
+    const auto known = streams_.find(device);
+    if (known != streams_.end()) return known->second;
+    const auto taken = streams_.emplace(device, CaptureStreams::of_process().take(device)).first->second;
+    make_workspaces(taken);
+    return taken;
+  }
+
+ private:
+  std::map<c10::DeviceIndex, at::cuda::CUDAStream> streams_;
+};
+
 // Returns the stream on which the calling thread captures. Libraries keep a workspace for every stream that they were
 // ever called on, so it is always the same one.
 at::cuda::CUDAStream capture_stream(c10::DeviceIndex device) {
-  thread_local std::map<c10::DeviceIndex, at::cuda::CUDAStream> streams;
-  const auto known = streams.find(device);
-  if (known != streams.end()) return known->second;
-  return streams.emplace(device, at::cuda::getStreamFromPool(/*isHighPriority=*/false, device)).first->second;
+  thread_local StreamsOfThread streams;
+  return streams.of(device);
 }
 
 class CudaGraph final : public DeviceGraph {
@@ -154,11 +220,10 @@ class CudaGraph final : public DeviceGraph {
     if (current_ == nullptr) return;
     try {
       for (DrawnBySegment& each : current_->drawn) each.end();
-      current_->graph.capture_end();
-    } catch (const std::exception&) {
-      // What could not be captured has broken the capture off.
+    } catch (const std::exception& error) {
+      log().warn("[device] a generator stays in a capture that was given up: {}", error.what());
     }
-    (void)cudaGetLastError();  // so that what comes next is not blamed for it
+    if (!end_capture()) (void)end_another_capture();
     within_.reset();
     current_.reset();
   }
@@ -175,6 +240,27 @@ class CudaGraph final : public DeviceGraph {
     at::cuda::CUDAGraph graph;
     std::vector<DrawnBySegment> drawn;
   };
+
+  // Returns whether LibTorch has ended the capture of its allocator and of its generators, too.
+  bool end_capture() noexcept {
+    try {
+      current_->graph.capture_end();
+      return true;
+    } catch (const std::exception&) {
+      (void)cudaGetLastError();  // so that what comes next is not blamed for it
+      return false;
+    }
+  }
+
+  // Of a capture that CUDA has invalidated, LibTorch's capture_end() ends CUDA's part alone, and throws. Its own part
+  // ends with a valid capture, if an empty one, on the same stream.
+  bool end_another_capture() noexcept {
+    if (cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal) != cudaSuccess) {
+      log().warn("[device] a capture that was given up cannot be ended: {}", cudaGetErrorString(cudaGetLastError()));
+      return false;
+    }
+    return end_capture();
+  }
 
   c10::Device device_;
   std::vector<at::Generator> generators_;
