@@ -101,7 +101,7 @@ function(cohort_cuda_kernels source)
   file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h ${PROJECT_SOURCE_DIR}/src/base/kernels/*.h)
   add_custom_command(
     OUTPUT ${object}
-    COMMAND ${COHORT_NVCC} -ccbin ${CMAKE_CXX_COMPILER} -std=c++17 -O3 --fmad=false -arch=all-major -Xcompiler=-fPIC
+    COMMAND ${COHORT_NVCC} -ccbin ${CMAKE_CXX_COMPILER} -std=c++17 -O3 --fmad=false ${COHORT_CUDA_CODE} -Xcompiler=-fPIC
             -I ${PROJECT_SOURCE_DIR}/src -c ${CMAKE_CURRENT_SOURCE_DIR}/${source} -o ${object}
     DEPENDS ${source} ${headers} VERBATIM)
   set_source_files_properties(${object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
