@@ -55,7 +55,8 @@ inline double median_time(double seconds, const std::function<void()>& call) {
 
 // The vision transformers "transformer" and "block".
 models::VisionTransformerOptions transformer(const std::string& name);
-// A module as a user brings it: "mlp", "cnn", "resnet50", "vit_tiny", "transformer", "block", "decoder" or "unet". Its
+// A module as a user brings it: "mlp", "cnn", "resnet50", "vit_tiny", "transformer", "block", "decoder" or "unet"; and
+// of the sizes that fill a GPU "resnet50_224", "resnet50_224_last" (channels last), "vit_b" and "decoder_100m". Its
 // outputs have the classes in dimension 1.
 torch::nn::Sequential make_model(const std::string& name);
 // A batch of its input, and the labels that are wanted for it.
@@ -75,6 +76,15 @@ struct StepDevices {
 };
 
 void run_step(const std::string& model, const StepDevices& devices, double seconds);
+struct CardStepOptions {
+  std::string precision = "fp32";  // fp32, tf32 or bf16 (autocast)
+  int64_t batch = 64;              // examples
+  bool graphs = false;             // the steps are graphs of the GPU
+  bool on_cpu = false;             // the CPU instead of a GPU
+};
+// A step on one GPU: its time and the host's, the peak of memory, launches and waits. With 0 seconds no step is made,
+// and the model has its parameters counted.
+void run_card_step(const std::string& model, const CardStepOptions& options, double seconds);
 // The options of a worker's strategy.
 struct WorkerOptions {
   std::optional<bool> overlap;

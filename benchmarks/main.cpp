@@ -125,7 +125,25 @@ void add_steps(CLI::App& app, const double& seconds) {
   worker_step.callback([&seconds, model, worker] { cohort::bench::run_worker_step(*model, seconds, *worker); });
 }
 
+// Training steps on one GPU.
+void add_card_step(CLI::App& app, const double& seconds) {
+  CLI::App& step =
+      *app.add_subcommand("card_step", "training steps on one GPU: time, the host's part, memory, launches");
+  const auto model = std::make_shared<std::string>("mlp");
+  const auto options = std::make_shared<cohort::bench::CardStepOptions>();
+  step.add_option("--model", *model, "mlp, resnet50_224, resnet50_224_last, vit_b or decoder_100m")
+      ->capture_default_str();
+  step.add_option("--precision", options->precision, "fp32, tf32 or bf16")
+      ->check(CLI::IsMember({"fp32", "tf32", "bf16"}))
+      ->capture_default_str();
+  step.add_option("--batch", options->batch, "examples")->capture_default_str();
+  step.add_flag("--graphs", options->graphs, "the steps are graphs of the GPU");
+  step.add_flag("--cpu", options->on_cpu, "the CPU instead of a GPU");
+  step.callback([&seconds, model, options] { cohort::bench::run_card_step(*model, *options, seconds); });
+}
+
 void add_others(CLI::App& app, const double& seconds) {
+  add_card_step(app, seconds);
   add_steps(app, seconds);
   add_profile(app, seconds);
   add_pipeline(app, seconds);

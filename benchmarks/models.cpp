@@ -17,6 +17,10 @@ constexpr int64_t kTransformerImage = 176;  // 121 patches and the class token
 constexpr int64_t kTokens = 512;            // of an example of the decoder
 constexpr int64_t kBytes = 256;             // the decoder's vocabulary
 constexpr int64_t kUNetImage = 512;
+constexpr int64_t kLargeImage = 224;
+constexpr int64_t kLargeClasses = 1000;
+constexpr int64_t kLargeTokens = 1024;
+constexpr int64_t kLargeVocabulary = 16384;
 
 // Our layers for an example of this shape, as fit() trains them.
 class Layers final : public nn::Module {
@@ -34,6 +38,16 @@ class Layers final : public nn::Module {
 
 nn::Sequential of_layers(const std::vector<Layer>& layers, const Shape& shape) {
   return nn::Sequential(std::make_shared<Layers>(layers, shape));
+}
+
+// A decoder whose outputs have the vocabulary in dimension 1.
+nn::Sequential of_decoder(const models::DecoderOptions& options) {
+  return nn::Sequential(models::decoder(options),
+                        nn::Functional([](const torch::Tensor& logits) { return logits.transpose(1, 2); }));
+}
+
+bool is_of_large_images(const std::string& name) {
+  return name.starts_with("resnet50_224") || name == "vit_b";
 }
 
 }  // namespace
@@ -64,9 +78,17 @@ torch::nn::Sequential make_model(const std::string& name) {
   }
   if (name == "transformer" || name == "block") return nn::Sequential(models::vision_transformer(transformer(name)));
   if (name == "unet") return nn::Sequential(models::unet({.num_classes = 2, .filters = 16}));
-  if (name == "decoder") {
-    return nn::Sequential(models::decoder(),
-                          nn::Functional([](const torch::Tensor& logits) { return logits.transpose(1, 2); }));
+  if (name == "decoder") return of_decoder({});
+  if (name == "resnet50_224" || name == "resnet50_224_last") {
+    return nn::Sequential(models::resnet50({.channels_last = name == "resnet50_224_last"}));
+  }
+  if (name == "vit_b") return nn::Sequential(models::vision_transformer());
+  if (name == "decoder_100m") {
+    return of_decoder({.vocab_size = kLargeVocabulary,
+                       .hidden_size = 768,
+                       .intermediate_size = 2048,
+                       .num_layers = 12,
+                       .num_heads = 12});
   }
   throw std::invalid_argument("unknown model " + name);
 }
@@ -76,6 +98,8 @@ torch::Tensor make_input(const std::string& name, int64_t size) {
   if (name == "cnn") return torch::randn({size, 1, 28, 28});
   if (name == "unet") return torch::randn({size, 3, kUNetImage, kUNetImage});
   if (name == "decoder") return torch::randint(kBytes, {size, kTokens}, torch::kLong);
+  if (name == "decoder_100m") return torch::randint(kLargeVocabulary, {size, kLargeTokens}, torch::kLong);
+  if (is_of_large_images(name)) return torch::randn({size, 3, kLargeImage, kLargeImage});
   const int64_t edge = name == "transformer" || name == "block" ? kTransformerImage : 64;
   return torch::randn({size, 3, edge, edge});
 }
@@ -83,6 +107,8 @@ torch::Tensor make_input(const std::string& name, int64_t size) {
 torch::Tensor make_labels(const std::string& name, int64_t size) {
   if (name == "unet") return torch::randint(2, {size, kUNetImage, kUNetImage}, torch::kLong);
   if (name == "decoder") return torch::randint(kBytes, {size, kTokens}, torch::kLong);
+  if (name == "decoder_100m") return torch::randint(kLargeVocabulary, {size, kLargeTokens}, torch::kLong);
+  if (is_of_large_images(name)) return torch::randint(kLargeClasses, {size}, torch::kLong);
   return torch::randint(kClasses, {size}, torch::kLong);
 }
 

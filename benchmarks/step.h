@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/libtorch_compat.h"
 #include "bench.h"
 #include "cohort/cluster/xla_strategy.h"
 #include "cohort/distributed_dataset.h"
@@ -22,6 +23,8 @@ namespace cohort::bench {
 struct StepOptions {
   bool as_function = false;             // the step is a cohort::function, which devices of XLA record once
   bool as_graph = false;                // it is a graph of the GPU
+  bool half = false;                    // the forward pass runs under autocast, in bfloat16
+  int64_t size = 0;                     // examples of a replica; 0: as many as the model's other steps have
   std::vector<int64_t> partition = {};  // the parts of the input in each dimension; empty: it is whole
 };
 
@@ -30,7 +33,8 @@ class Step {
  public:
   Step(const Strategy& strategy, const std::string& model, StepOptions options = {})
       : strategy_(strategy),
-        size_(batch_per_replica(model)),
+        size_(options.size > 0 ? options.size : batch_per_replica(model)),
+        half_(options.half),
         partition_(std::move(options.partition)),
         net_(strategy.mirror([&] { return make_model(model); })),
         adam_(strategy.optimizer(net_, Adam({.learning_rate = 1e-3}))) {
@@ -97,13 +101,20 @@ class Step {
       if (y.dim() < x.dim()) of_labels.erase(of_labels.begin() + 1);  // the dimension of the classes
       y = strategy_.experimental_split_to_logical_devices(y, of_labels);
     }
-    const torch::Tensor loss = loss_.share(replica, y, net_[replica]->forward(x)).value;
+    const torch::Tensor loss = loss_.share(replica, y, forward(replica, x)).value;
     adam_[replica].minimize(loss);
     return loss.detach();
   }
 
+  torch::Tensor forward(Replica& replica, const torch::Tensor& x) {
+    if (!half_) return net_[replica]->forward(x);
+    const compat::Autocast autocast(x.device().type(), torch::kBFloat16);
+    return net_[replica]->forward(x).to(torch::kFloat);
+  }
+
   Strategy strategy_;
   int64_t size_;
+  bool half_;
   std::vector<int64_t> partition_;
   Mirrored<torch::nn::Sequential> net_;
   MirroredOptimizer adam_;
