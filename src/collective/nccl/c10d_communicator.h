@@ -99,6 +99,7 @@ class C10dCommunicator final : public Communicator, public StreamSums {
     for (torch::Tensor& tensor : tensors) {
       if (tensor.numel() == 0) continue;
       std::vector<torch::Tensor> own{tensor};
+      device_ = tensor.device().index();
       finish([&](Group& group) { return group.allreduce(own); });
       if (op == ReduceOp::kMean) divide(tensor, size());
     }
@@ -160,8 +161,12 @@ class C10dCommunicator final : public Communicator, public StreamSums {
     return received;
   }
 
+  // LibTorch's group guesses a device if it gets none. Before the first collective the ranks meet on the host.
   void barrier() override {
-    finish([](Group& group) { return group.barrier(); });
+    if (device_ < 0) return meet();
+    c10d::BarrierOptions options;
+    options.device_ids = {device_};
+    finish([&](Group& group) { return group.barrier(options); });
   }
 
   void send(const torch::Tensor& tensor, Peer to) override {
@@ -239,7 +244,23 @@ class C10dCommunicator final : public Communicator, public StreamSums {
   using Begun = decltype(std::declval<Group&>().allreduce(std::declval<std::vector<torch::Tensor>&>()));
 
   // Copies can be of dtypes that the group does not know.
-  static torch::Tensor bytes_of(const torch::Tensor& tensor) { return tensor.view({-1}).view(torch::kByte); }
+  torch::Tensor bytes_of(const torch::Tensor& tensor) {
+    device_ = tensor.device().index();
+    return tensor.view({-1}).view(torch::kByte);
+  }
+
+  void meet() {
+    const std::string prefix = c10::str(meeting_.prefix, "barrier/", ++meetings_, "/");
+    meeting_.put(c10::str(prefix, rank()), "");
+    const Deadline deadline(meeting_.timeout);
+    for (int r = 0; r < size(); ++r) {
+      while (!meeting_.find(c10::str(prefix, r))) {
+        (void)working_group();
+        if (deadline.passed()) throw std::runtime_error("timed out");
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+  }
 
   // Lets go of the sums that have come to a good end.
   void forget_ended() {
@@ -305,6 +326,8 @@ class C10dCommunicator final : public Communicator, public StreamSums {
   std::deque<Begun> begun_;  // sums that may be under way
   std::string reason_;
   int splits_ = 0;
+  int meetings_ = 0;                  // barriers before the first collective
+  std::atomic<int64_t> device_ = -1;  // of the tensors of the last collective; negative: the host, or none yet
   std::atomic<bool> aborted_ = false;
   WorkQueues queues_;
 };

@@ -8,6 +8,8 @@
 
 #include <functional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "base/fail.h"
 
@@ -103,11 +105,14 @@ class NcclLink final : public DeviceLink {
     return {};
   }
 
-  // The last of the communicators waits until graphs that have their sums are gone; before that the kernels of all
-  // have been told to end.
+  // A communicator's abort may wait until those of its peers have begun, or until graphs that have its sums are gone.
+  // Hence each has a thread of its own.
   void abort() noexcept override {
     aborted_ = true;  // one who is stuck in a call may still look into the list
-    for (const ncclComm_t communicator : communicators_) ncclCommAbort(communicator);
+    std::vector<std::jthread> threads;
+    for (const ncclComm_t communicator : communicators_) {
+      threads.emplace_back([communicator] { ncclCommAbort(communicator); });
+    }
   }
 
  private:

@@ -4,7 +4,10 @@
 #endif
 #include "collective/nccl/c10d_communicator.h"
 
+#include <array>
 #include <latch>
+#include <map>
+#include <optional>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "collective/nccl/nccl.h"
@@ -49,7 +52,7 @@ class GlooOfLibTorch : public c10::intrusive_ptr_target {
                      std::vector<int64_t>& out_sizes) {
     return group_->alltoall_base(in, out, in_sizes, out_sizes);
   }
-  auto barrier() { return group_->barrier(); }
+  auto barrier(const c10d::BarrierOptions& options) { return group_->barrier(options); }
   auto reduce_scatter(Tensors& own, std::vector<Tensors>& all) {
     Tensors whole{at::cat(all.front())};
     auto work = allreduce(whole);
@@ -126,7 +129,7 @@ struct Stuck : c10::intrusive_ptr_target {
                         std::vector<int64_t>& /*out_sizes*/) {
     return allreduce(none);
   }
-  Started barrier() { return allreduce(none); }
+  Started barrier(const c10d::BarrierOptions& /*options*/) { return allreduce(none); }
   Started send(Tensors& /*tensors*/, int /*to*/, int /*tag*/) { return allreduce(none); }
   Started recv(Tensors& /*tensors*/, int /*from*/, int /*tag*/) { return allreduce(none); }
 
@@ -186,6 +189,52 @@ TEST(C10dCommunicator, AbortEndsThisRankOnly) {
     testing::expect_error<std::runtime_error>([&] { group->broadcast({&one, 1}, 0); }, "enough");
     world.barrier();
   });
+}
+
+// A group of LibTorch's whose work ends at once, and which notes the devices of its barriers.
+struct Noting : Stuck {
+  using Ended = std::shared_ptr<GlooOfLibTorch::Done>;
+  Ended allreduce(Tensors& /*tensors*/) { return std::make_shared<GlooOfLibTorch::Done>(); }
+  Ended barrier(const c10d::BarrierOptions& options) {
+    devices.push_back(options.device_ids);
+    return allreduce(none);
+  }
+
+  static inline std::vector<std::vector<int64_t>> devices;
+};
+
+// Returns a tensor of a device that nobody has, which has no memory.
+torch::Tensor of_device(torch::Device device) {
+  c10::Storage none(c10::Storage::use_byte_size_t(), 0, at::DataPtr(nullptr, device), nullptr, false);
+  auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(none), c10::DispatchKeySet(c10::DispatchKey::XPU),
+                                                   caffe2::TypeMeta::Make<float>());
+  impl->set_sizes_contiguous(std::array<int64_t, 1>{1});
+  return torch::Tensor(std::move(impl));
+}
+
+// Without a device NCCL's group would take the one that has the number of its rank.
+TEST(C10dCommunicator, HasItsBarriersOnTheDeviceOfItsCollectives) {
+  Noting::devices.clear();
+  std::map<std::string, std::string> told;
+  const Meeting meeting{.rank = 0,
+                        .size = 2,
+                        .prefix = "devices/",
+                        .timeout = seconds(20),
+                        .put = [&](const std::string& key, const std::string& value) { told[key] = value; },
+                        .get = [&](const std::string& key, milliseconds /*timeout*/) { return told.at(key); },
+                        .find =
+                            [&](const std::string& key) {
+                              told[std::string(key).replace(key.size() - 1, 1, "1")] = "";  // the other rank has come
+                              return told.count(key) > 0 ? std::optional(told[key]) : std::nullopt;
+                            }};
+  C10dCommunicator<Noting> group("noting", meeting, [](const Meeting&) { return c10::make_intrusive<Noting>(); });
+  group.barrier();
+  EXPECT_EQ(told.size(), 2U);
+  EXPECT_TRUE(Noting::devices.empty());
+  torch::Tensor one = of_device({torch::kXPU, 3});
+  group.all_reduce({&one, 1}, ReduceOp::kSum);
+  group.barrier();
+  EXPECT_EQ(Noting::devices, std::vector<std::vector<int64_t>>{{3}});
 }
 
 TEST(C10dCommunicator, SumsInTheOrderOfStreams) {
