@@ -1,8 +1,11 @@
 // Replicas' shares of a loss add up to the loss of the whole batch, and so do their gradients.
 #include <gtest/gtest.h>
+#include <torch/nn.h>
 #include <torch/types.h>
 
 #include "cohort/dataset.h"
+#include "cohort/distributed_dataset.h"
+#include "cohort/pipeline_strategy.h"
 #include "cohort/train/losses.h"
 #include "cohort/train/model.h"
 #include "tests/support/errors.h"
@@ -156,6 +159,80 @@ TEST(LossShareTest, MeanOfReplicas) {
   EXPECT_NEAR(sum_of(MeanSquaredError(), &LossShare::value), (2.5 + 9.0) / 3.0, 1e-12);
   EXPECT_NEAR(sum_of(MeanSquaredError(), &LossShare::total), 1.0 + 4.0 + 9.0, 1e-12);
   EXPECT_NEAR(sum_of(MeanSquaredError({.reduction = LossReduction::kSum}), &LossShare::value), 14.0, 1e-12);
+}
+
+// What TensorFlow 2.21 with Keras 3.15 gives for `loss_fn(labels, predictions)` in strategy.run: on two replicas losses
+// of 12.5 and 132.5 and a gradient whose sum is (90, 110), which are those of one device.
+TEST(LossShareTest, TheLossObjectInAReplicaIsItsPartOfTheMean) {
+  const torch::Tensor x = torch::arange(8, torch::kDouble).view({4, 2}), y = torch::ones({4, 1}, torch::kDouble);
+  const torch::Tensor start = torch::tensor({1.0, 2.0}, torch::kDouble).view({2, 1});
+  const Loss loss = MeanSquaredError();
+  EXPECT_EQ(loss(y, x.mm(start)).item<double>(), 145.0);
+  const MirroredStrategy strategy({.devices = cpu_devices(2)});
+  const auto net = strategy.mirror([&] {
+    torch::nn::Linear linear(torch::nn::LinearOptions(2, 1).bias(false));
+    linear->to(torch::kDouble);
+    linear->weight.set_data(start.t().clone());
+    return linear;
+  });
+  const auto optimizer = strategy.optimizer(net, SGD({.learning_rate = 0.01}));
+  const auto losses = strategy.run(
+      [&](Replica& replica, const Example& share) {
+        const torch::Tensor value = loss(share.y, net[replica]->forward(share.x));
+        optimizer[replica].minimize(value);
+        return value.detach();
+      },
+      *strategy.distribute(Dataset::from_tensor_slices(x, y).batch(4)).iterator().next());
+  EXPECT_EQ(losses[0].item<double>(), 12.5);
+  EXPECT_EQ(losses[1].item<double>(), 132.5);
+  const torch::Tensor stepped = start.t() - 0.01 * torch::tensor({90.0, 110.0}, torch::kDouble);
+  for (const auto& copy : net.copies()) EXPECT_TRUE(torch::allclose(copy->parameters()[0], stepped, 0.0, 1e-12));
+  // Outside of the replicas it is a batch's.
+  const torch::Tensor whole = strategy.run(
+      [&](Replica& replica) { return replica.merge_call([&](const Strategy&) { return loss(y, x.mm(start)); }); })[0];
+  EXPECT_EQ(whole.item<double>(), 145.0);
+}
+
+// Of every loss, reduction, weight and mask the loss object gives what mean_share() does, whose values are Keras'.
+TEST(LossShareTest, EveryLossObjectInAReplicaIsKerasPart) {
+  const torch::Tensor weight = torch::tensor({0.5, 2.0, 0.0, 1.0, 1.5, 0.25, 3.0}, torch::kDouble);
+  const torch::Tensor mask = torch::tensor({1, 1, 0, 1, 0, 1, 1}, torch::kInt).to(torch::kBool);
+  const MirroredStrategy strategy({.devices = cpu_devices(2)});
+  for (const LossReduction reduction :
+       {LossReduction::kSumOverBatchSize, LossReduction::kSum, LossReduction::kMeanWithSampleWeight}) {
+    for (const Case& each : cases(reduction)) {
+      for (const Extra& extra : {Extra{}, Extra{weight, {}}, Extra{{}, mask}, Extra{weight, mask}}) {
+        if (!each.takes_examples && (extra.weight.defined() || extra.mask.defined())) continue;
+        const double alone = each.loss(each.y, each.prediction, extra.weight, extra.mask).item<double>();
+        const double part = reduction == LossReduction::kSum ? 1.0 : 0.5;
+        const auto parts = strategy.run([&](Replica& replica) {
+          const auto own = each.loss.mean_share(replica, each.y, each.prediction, extra.weight, extra.mask).value;
+          return std::pair(each.loss(each.y, each.prediction, extra.weight, extra.mask).item<double>(),
+                           own.item<double>());
+        });
+        for (const auto& [value, share] : parts) {
+          EXPECT_NEAR(value, part * alone, 1e-12) << each.loss.name();
+          EXPECT_NEAR(share, part * alone, 1e-12) << each.loss.name();
+        }
+      }
+    }
+  }
+  const Loss each = MeanSquaredError({.reduction = LossReduction::kNone});
+  const torch::Tensor y = torch::zeros({2, 3}), p = torch::full({2, 3}, 2.0);
+  EXPECT_TRUE(torch::equal(strategy.run([&](Replica&) { return each(y, p); })[1], torch::full({2}, 4.0)));
+}
+
+// A pipeline adds up what it gets for the microbatches, of which a mean does not tell its part.
+TEST(LossShareTest, TheLossObjectIsNotForMicrobatches) {
+  const PipelineStrategy strategy({.devices = cpu_devices(2), .schedule = Schedule1F1B{.microbatches = 2}});
+  const torch::Tensor rows = torch::ones({4, 1});
+  const PerReplica<Example> batch({Example{.x = rows, .y = rows}});
+  expect_error<Unimplemented>(
+      [&] { strategy.run([](const Example& part) { return MeanSquaredError()(part.y, part.x); }, batch); }, "share()");
+  const auto sums = strategy.run(
+      [](Replica& replica, const Example& part) { return MeanSquaredError().share(replica, part.y, part.x * 3).value; },
+      batch);
+  EXPECT_EQ(sums[0].item<double>(), 4.0);
 }
 
 // The first step of a model whose two replicas have two examples and one.

@@ -2,8 +2,9 @@
 // cohort/train/losses.h.
 //
 //   const Loss loss = SparseCategoricalCrossentropy({.from_logits = true});
-//   loss(y, prediction)                                            // of a whole batch
-//   loss.share(replica, share.y, prediction, share.weight).value   // of a replica's share of one
+//   loss(y, prediction)                                            // the loss of a whole batch
+//   loss(share.y, prediction)                                      // in a replica: its part of Keras' mean
+//   loss.share(replica, share.y, prediction, share.weight).value   // its exact share of the global batch's loss
 //
 // Semantics and defaults are Keras 3's. Every function takes (y, prediction[, weight[, mask]]); dimension 0 is the
 // batch, which may be empty. A weight has one number an example, or the shape of the loss before it is averaged over an
@@ -115,8 +116,10 @@ class Loss {
   // Returns what distinguishes the loss from others.
   const LossRule& rule() const { return *rule_; }
 
-  // Returns the loss of a whole batch, by its reduction: a scalar, or with kNone the weighted values. 0 for an empty
-  // batch.
+  // Returns the loss of a batch, by its reduction: a scalar, or with kNone the weighted values. 0 for an empty batch.
+  // In a replica (Strategy::run()) a mean is divided by the number of replicas, as in Keras, so that the replicas' sum
+  // is the loss of the global batch if their shares have the same size. share() and Replica::global_mean() are exact
+  // for all shares. Unimplemented: a mean in a call for a microbatch of a pipeline.
   torch::Tensor operator()(const torch::Tensor& y, const torch::Tensor& prediction, const torch::Tensor& weight = {},
                            const torch::Tensor& mask = {}) const;
 
@@ -128,8 +131,8 @@ class Loss {
   LossShare share(Replica& replica, const torch::Tensor& y, const torch::Tensor& prediction,
                   const torch::Tensor& weight = {}, const torch::Tensor& mask = {}) const;
 
-  // Returns the same with LossAverage::kReplicas: the loss of the replica's own examples, divided by the number of
-  // replicas unless it is a sum. Local.
+  // Returns the replica's part with LossAverage::kReplicas, as operator() does in a replica: the loss of the replica's
+  // own examples, divided by the number of replicas unless it is a sum. Local.
   LossShare mean_share(const Replica& replica, const torch::Tensor& y, const torch::Tensor& prediction,
                        const torch::Tensor& weight = {}, const torch::Tensor& mask = {}) const;
 

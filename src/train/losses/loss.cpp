@@ -132,6 +132,33 @@ int64_t examples_of_step(Replica& replica, const torch::Tensor& prediction) {
   return replica.all_reduce(ReduceOp::kSum, mine).item<int64_t>();
 }
 
+// Returns the loss of a batch by its reduction. A mean is multiplied by `part`.
+torch::Tensor reduced(const Loss& loss, const torch::Tensor& y, const torch::Tensor& prediction,
+                      const torch::Tensor& weight, const torch::Tensor& mask, double part) {
+  const LossReduction reduction = loss.reduction();
+  if (is_plain_mean(loss.rule(), reduction, weight, mask)) {
+    const auto examples = static_cast<double>(std::max<int64_t>(1, prediction.size(0)));
+    return divided_sum(loss, y, prediction, weight, examples / part).value;
+  }
+  require_targets(loss.name(), y, prediction);
+  const Weighed weighed = weigh(loss.rule(), reduction, values_of(loss.rule(), OnePart(), y, prediction), weight, mask);
+  if (reduction == LossReduction::kNone) return weighed.each;
+  const torch::Tensor total = weighed.each.sum();
+  if (reduction == LossReduction::kSum) return total;
+  if (weighed.divisor.defined()) return divided(total, weighed.divisor / part);
+  return total / (static_cast<double>(std::max<int64_t>(1, weighed.each.numel())) / part);
+}
+
+bool is_mean(LossReduction reduction) {
+  return reduction == LossReduction::kSumOverBatchSize || reduction == LossReduction::kMeanWithSampleWeight;
+}
+
+// Returns what the mean over a replica's examples is multiplied by, so that the means of replicas with as many examples
+// add up to that of the step.
+double part_of_step(const Replica& replica) {
+  return Access::core(replica).placement().step_weight() / static_cast<double>(replica.num_replicas_in_sync());
+}
+
 void require_reduced(const Loss& loss) {
   if (loss.reduction() != LossReduction::kNone) return;
   fail<InvalidArgument>("[losses] ", loss.name(),
@@ -183,26 +210,18 @@ torch::Tensor Loss::sum(const torch::Tensor& y, const torch::Tensor& prediction,
 
 torch::Tensor Loss::operator()(const torch::Tensor& y, const torch::Tensor& prediction, const torch::Tensor& weight,
                                const torch::Tensor& mask) const {
-  if (is_plain_mean(*rule_, reduction_, weight, mask)) {
-    const auto examples = static_cast<double>(std::max<int64_t>(1, prediction.size(0)));
-    return divided_sum(*this, y, prediction, weight, examples).value;
-  }
-  require_targets(name(), y, prediction);
-  const Weighed weighed = weigh(*rule_, reduction_, values_of(*rule_, OnePart(), y, prediction), weight, mask);
-  if (reduction_ == LossReduction::kNone) return weighed.each;
-  torch::Tensor total = weighed.each.sum();
-  if (reduction_ == LossReduction::kSum) return total;
-  if (weighed.divisor.defined()) return divided(total, weighed.divisor);
-  return total / static_cast<double>(std::max<int64_t>(1, weighed.each.numel()));
+  const Replica* replica = is_mean(reduction_) ? Replica::current() : nullptr;
+  if (replica == nullptr) return reduced(*this, y, prediction, weight, mask, 1.0);
+  require_whole_share("the mean of a loss (Loss::share() takes microbatches)");
+  return reduced(*this, y, prediction, weight, mask, part_of_step(*replica));
 }
 
 LossShare Loss::mean_share(const Replica& replica, const torch::Tensor& y, const torch::Tensor& prediction,
                            const torch::Tensor& weight, const torch::Tensor& mask) const {
   require_reduced(*this);
   require_whole_share("LossAverage::kReplicas");
-  const torch::Tensor own = (*this)(y, prediction, weight, mask);
-  const bool divides = reduction_ != LossReduction::kSum;
-  return {.value = divides ? own / static_cast<double>(replica.num_replicas_in_sync()) : own,
+  const torch::Tensor own = reduced(*this, y, prediction, weight, mask, 1.0);
+  return {.value = is_mean(reduction_) ? own / static_cast<double>(replica.num_replicas_in_sync()) : own,
           .total = own * static_cast<double>(prediction.size(0))};
 }
 
