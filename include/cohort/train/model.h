@@ -198,7 +198,9 @@ class Model {
   // Returns the strategy that the model belongs to.
   const Strategy& strategy() const;
 
-  // Sets what fit() and evaluate() need; makes frozen layers frozen. The optimizer starts afresh.
+  // Sets what fit() and evaluate() need; makes frozen layers frozen. The optimizer starts afresh. In a callback of
+  // fit() it takes effect from the next step on, where Keras fails; only parameter servers refuse it
+  // (FailedPrecondition).
   void compile(const CompileOptions& options);
   // Returns whether compile() was called.
   bool compiled() const;
@@ -214,7 +216,8 @@ class Model {
   // Trains on tensors whose rows are the examples.
   History fit(const Example& columns, const FitOptions& options = {});
   // Returns the loss, that of each of several outputs as "<output>_loss", and the metrics, of several outputs as
-  // "<output>_<metric>". The replicas' batch-norm statistics become one first.
+  // "<output>_<metric>". The replicas' batch-norm statistics become one first. The modules' modes and the numbers that
+  // a training has measured so far stay what they were, so that callbacks may evaluate and predict.
   Logs evaluate(const Dataset& data, const EvaluateOptions& options = {});
   Logs evaluate(const torch::Tensor& x, const torch::Tensor& y, const EvaluateOptions& options = {});
   Logs evaluate(const Example& columns, const EvaluateOptions& options = {});

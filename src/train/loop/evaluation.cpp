@@ -9,6 +9,7 @@
 #include "strategy/pipeline/absent.h"
 #include "strategy/steps_together.h"
 #include "train/loop/loop.h"
+#include "train/model/kept_modes.h"
 
 namespace cohort {
 
@@ -75,9 +76,11 @@ std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& dat
   int64_t examples = 0;
   StrategyCore& core = *Access::core(state.strategy());
   StepsTogether launches(core, state.steps_per_execution());
+  std::optional<KeptModes> modes;
   const auto take = [&](const GlobalBatch& batch, int64_t step) {
     if (step == 0) {
       state.build_from(batch);
+      modes.emplace(state.module());
       state.begin_evaluation();
       state.reset_metrics();
     }
@@ -97,6 +100,7 @@ std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& dat
   const std::chrono::duration<double> spent = Clock::now() - start;
   run.examples_per_second = static_cast<double>(examples) / spent.count();
   if (evaluation.progress != nullptr) evaluation.progress->finish(logs);
+  modes.reset();
   if (evaluation.listeners != nullptr) evaluation.listeners->tell(Moment::kEvaluationEnd, logs);
   return logs;
 }
@@ -112,9 +116,11 @@ NamedTensors run_predict(ModelState& state, const Dataset& data, const PredictOp
     for (const PerReplica<NamedTensors>& shares : held) outputs.push_back(gathered(state.strategy(), shares));
     held.clear();
   };
+  std::optional<KeptModes> modes;
   for_each_batch(batches, options.steps, {}, [&](const GlobalBatch& batch, int64_t step) {
     if (step == 0) {
       state.build_from(batch);
+      modes.emplace(state.module());
       state.begin_evaluation();
     }
     if (step % state.steps_per_execution() == 0) launches.announce();

@@ -16,6 +16,7 @@
 #include "strategy/module_tensors.h"
 #include "train/loop/loop.h"
 #include "train/loop/parts.h"
+#include "train/model/kept_modes.h"
 #include "train/model/model_state.h"
 
 namespace cohort {
@@ -153,8 +154,10 @@ Logs Model::evaluate(const Dataset& data, const EvaluateOptions& options) {
   RunInfo run{.model = *this, .epochs = state_->epochs_done, .step = state_->iterations()};
   Listeners listeners(kCallbacks);
   for (const CallbackPtr& each : options.callbacks) listeners.add(each, run);
-  return *evaluate_on(*state_, batches,
-                      {.steps = options.steps, .listeners = &listeners, .progress = &progress, .run = &run});
+  return state_->keeping_metrics([&] {
+    return *evaluate_on(*state_, batches,
+                        {.steps = options.steps, .listeners = &listeners, .progress = &progress, .run = &run});
+  });
 }
 
 Logs Model::evaluate(const torch::Tensor& x, const torch::Tensor& y, const EvaluateOptions& options) {
@@ -202,10 +205,13 @@ Logs Model::test_on_batch(const Example& batch) {
   state_->require_scope("test_on_batch");
   const GlobalBatch shares = state_->split(batch);
   state_->build_from(shares);
+  const KeptModes modes(state_->module());
   state_->begin_evaluation();
-  state_->reset_metrics();
-  state_->test_step(shares);
-  return state_->results();
+  return state_->keeping_metrics([&] {
+    state_->reset_metrics();
+    state_->test_step(shares);
+    return state_->results();
+  });
 }
 
 void Model::stop_training() {

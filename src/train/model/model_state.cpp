@@ -214,6 +214,7 @@ void ModelState::require_compiler(const CompileOptions& options) const {
 
 void ModelState::compile(const CompileOptions& options) {
   require_scope("compile");
+  steps_->require_compiling();
   require_compiler(options);
   if (options.steps_per_execution < 1) {
     fail<InvalidArgument>("[model] ", name_, ": compile: steps_per_execution is ", options.steps_per_execution,
@@ -232,6 +233,8 @@ void ModelState::compile(const CompileOptions& options) {
   require_precision(speaker() + "compile", strategy_, precision_);
   if (precision_ == PrecisionPolicy::kMixedFloat16 && !rule_->gradient().loss_scale) rule_ = LossScaleOptimizer(*rule_);
   optimizer_ = MirroredOptimizer();
+  loss_metric_.reset();
+  ++compilations_;
   make_functions(options);
   if (built()) apply_trainable();
   declare();

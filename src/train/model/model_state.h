@@ -70,6 +70,8 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   // Steps between two calls of the callbacks of batches.
   int64_t steps_per_execution() const { return steps_per_execution_; }
   Direction direction(std::string_view log) const;
+  // Returns whether the logs of the steps have a number of that name.
+  bool measures(std::string_view log) const;
 
   // Warns of layers that were frozen or thawed since compile().
   void warn_of_late_changes() const;
@@ -103,6 +105,9 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
 
   // Forgets what the steps since the last reset have measured.
   void reset_metrics();
+  // Calls fn, which measures something else, and sets the metrics back to what the steps before have measured, also if
+  // fn throws. After a compile() within fn there is nothing to set back.
+  Logs keeping_metrics(const std::function<Logs()>& fn);
   Logs results() const;        // over all replicas
   Logs local_results() const;  // the results of this process
   double local_loss() const;
@@ -160,6 +165,11 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
     std::string name;  // unique in the model
   };
 
+  // Returns whether a log is the loss, or that of an output.
+  bool is_loss(std::string_view log) const;
+  // Returns the metric that has a number of that name in the logs; null: none.
+  const Measured* find_metric(std::string_view log) const;
+
   Strategy strategy_;
   std::string name_;
   torch::ScalarType dtype_;
@@ -184,7 +194,8 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   std::unique_ptr<TrainingSteps> steps_;
   AfterUpdate after_update_;
   StepFunctions functions_;
-  bool declared_ = false;  // parameter servers have heard of the model's step
+  int64_t compilations_ = 0;  // calls of compile()
+  bool declared_ = false;     // parameter servers have heard of the model's step
 };
 
 }  // namespace cohort

@@ -65,21 +65,47 @@ void ModelState::add_metrics(const CompileOptions& options) {
 Direction ModelState::direction(std::string_view log) const {
   constexpr std::string_view kPrefix = "val_";
   if (log.substr(0, kPrefix.size()) == kPrefix) log.remove_prefix(kPrefix.size());
-  if (log == "loss") return Direction::kDown;
-  for (const MirroredMetric& each : output_losses_) {
-    if (each.metric().name() == log) return Direction::kDown;
-  }
-  for (const Measured& each : metrics_) {
-    const bool one_of_several = log.starts_with(each.name + "[");
-    if (each.name == log || one_of_several) return each.metric.metric().direction();
-  }
-  return Direction::kUnknown;
+  if (is_loss(log)) return Direction::kDown;
+  const Measured* metric = find_metric(log);
+  return metric == nullptr ? Direction::kUnknown : metric->metric.metric().direction();
+}
+
+bool ModelState::measures(std::string_view log) const {
+  return is_loss(log) || find_metric(log) != nullptr;
+}
+
+bool ModelState::is_loss(std::string_view log) const {
+  return log == "loss" || std::any_of(output_losses_.begin(), output_losses_.end(),
+                                      [&](const MirroredMetric& each) { return each.metric().name() == log; });
+}
+
+const ModelState::Measured* ModelState::find_metric(std::string_view log) const {
+  const auto found = std::find_if(metrics_.begin(), metrics_.end(), [&](const Measured& each) {
+    return each.name == log || log.starts_with(each.name + "[");  // one number of several
+  });
+  return found == metrics_.end() ? nullptr : &*found;
 }
 
 void ModelState::reset_metrics() {
   loss_metric_.reset();
   for (MirroredMetric& each : output_losses_) each.reset();
   for (Measured& each : metrics_) each.metric.reset();
+}
+
+Logs ModelState::keeping_metrics(const std::function<Logs()>& fn) {
+  finish_steps();  // whose measurements may come late
+  const auto set_back = [this, sums = metric_sums(), compilations = compilations_] {
+    if (compilations == compilations_) set_metric_sums(sums);
+  };
+  Logs logs;
+  try {
+    logs = fn();
+  } catch (...) {
+    set_back();
+    throw;
+  }
+  set_back();
+  return logs;
 }
 
 template <typename Result>

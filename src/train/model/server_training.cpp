@@ -83,6 +83,13 @@ void ServerTraining::require_in_charge(const std::string& what) const {
                            ": serve() comes first, after build() and compile(), as on all tasks");
 }
 
+void ServerTraining::require_compiling() const {
+  if (!Access::state(strategy_)->served()) return;
+  fail<FailedPrecondition>("[model] ", state_.name(),
+                           ": compile: the workers train the model as it was compiled before ",
+                           "serve(); compile it once, before that, on all tasks");
+}
+
 void ServerTraining::begin() {
   require_in_charge("training");
   if (state_.optimizer().rule().gradient().gradient_accumulation_steps > 1) {

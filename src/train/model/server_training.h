@@ -20,6 +20,8 @@ class ServerTraining final : public TrainingSteps {
 
   // Throws FailedPrecondition, too, if serve() was not called.
   void require_in_charge(const std::string& what) const override;
+  // Throws FailedPrecondition after serve().
+  void require_compiling() const override;
   // Gives the servers the values of this process if these have been changed since they had them.
   void begin() override;
   // Hands out a step. Waits while the workers have more than enough to do.

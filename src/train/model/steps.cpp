@@ -88,6 +88,7 @@ int64_t StepsHere::iterations() const {
 }
 
 void ModelState::train_step(const GlobalBatch& batch) {
+  if (!optimizer_.defined()) begin_training();  // a callback has compiled the model anew
   outputs_->check(batch[0]);
   steps_->step(batch);
 }

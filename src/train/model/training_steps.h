@@ -17,6 +17,8 @@ class TrainingSteps {
 
   // Throws FailedPrecondition if this process only does what another one asks for.
   virtual void require_in_charge(const std::string& /*what*/) const {}
+  // Throws FailedPrecondition if other processes have begun to make steps with what compile() was given before.
+  virtual void require_compiling() const {}
   // Begins a run of steps.
   virtual void begin() {}
   // Makes or hands out one step.
