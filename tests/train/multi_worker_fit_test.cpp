@@ -39,6 +39,40 @@ FitOptions quiet(int64_t epochs, std::vector<CallbackPtr> callbacks = {}) {
   return {.epochs = epochs, .callbacks = std::move(callbacks), .verbose = Verbose::kSilent};
 }
 
+// The monitored number is another one on each worker: each alone would stop, restore and reduce at another epoch.
+TEST(MultiWorkerFit, TheChiefsNumberDecidesForAll) {
+  const std::array<std::vector<double>, 2> numbers = {{{5, 4, 6, 7, 8, 9}, {5, 4, 3, 2, 1, 0}}};
+  std::array<NamedTensors, 2> weights;
+  std::array<std::vector<double>, 2> rates, scheduled;
+  std::array<std::vector<NamedTensors>, 2> after_epochs;
+  with_workers({.workers = 2, .replicas = 1}, [&](const MultiWorkerMirroredStrategy& strategy) {
+    const auto rank = static_cast<std::size_t>(strategy.worker_rank());
+    const auto scope = strategy.scope();
+    Sequential net = model();
+    const CallbackPtr tell = LambdaCallback({.on_epoch_end = [&](const RunInfo& run, Logs& logs) {
+      logs.set("val_loss", numbers.at(rank).at(static_cast<std::size_t>(run.epoch)));
+      after_epochs.at(rank).push_back(run.model.weights());
+    }});
+    const History history =
+        net.fit(batches(), quiet(6, {tell, ReduceLROnPlateau({.factor = 0.5, .patience = 1}),
+                                     EarlyStopping({.patience = 3, .restore_best_weights = true})}));
+    rates.at(rank) = history["learning_rate"];
+    weights.at(rank) = net.weights();
+    scheduled.at(rank) = net.fit(
+        batches(),
+        quiet(2, {LearningRateScheduler([&](int64_t, double) { return rank == 0 ? 0.01 : 0.02; })}))["learning_rate"];
+  });
+  EXPECT_EQ(rates[0], (std::vector<double>{0.05, 0.05, 0.05, 0.025, 0.0125}));
+  EXPECT_EQ(rates[1], rates[0]);
+  ASSERT_EQ(after_epochs[0].size(), 5U);
+  for (std::size_t i = 0; i < weights[0].size(); ++i) {
+    EXPECT_TRUE(torch::equal(weights[0][i].second, weights[1][i].second)) << weights[0][i].first;
+    EXPECT_TRUE(torch::equal(weights[0][i].second, after_epochs[0][1][i].second)) << "the chief's best epoch";
+  }
+  EXPECT_EQ(scheduled[0], (std::vector<double>{0.01, 0.01}));
+  EXPECT_EQ(scheduled[1], scheduled[0]);
+}
+
 // Also where the replicas share the parameters.
 class MultiWorkerFitOfStage : public ::testing::TestWithParam<int> {};
 

@@ -190,11 +190,12 @@ struct EarlyStoppingOptions {
   bool restore_best_weights = false;              // restores them at the end of training, also when it was not stopped
   int64_t start_from_epoch = 0;                   // earlier epochs do not count
 };
-// Ends training when the monitored log has not improved for `patience` epochs (Keras' EarlyStopping).
+// Ends training when the monitored log has not improved for `patience` epochs (Keras' EarlyStopping). Where the logs of
+// several workers differ, the chief's number decides for all; so it does for the callbacks below.
 CallbackPtr EarlyStopping(const EarlyStoppingOptions& options = {});
 
 // Sets the rate of each epoch to schedule(epoch, rate), where `rate` is the one before, and logs it as "learning_rate".
-// FailedPrecondition: the optimizer was given a Schedule.
+// All workers set the chief's rate. FailedPrecondition: the optimizer was given a Schedule.
 CallbackPtr LearningRateScheduler(std::function<double(int64_t epoch, double learning_rate)> schedule);
 
 struct ReduceLROnPlateauOptions {
@@ -257,11 +258,11 @@ struct ModelCheckpointOptions {
   bool save_best_only = false;            // save only when the monitored number has improved
   bool save_weights_only = false;         // save the weights alone, in one file; else everything that a restart needs
   MonitorMode mode = MonitorMode::kAuto;  // tells which of two values is better
-  int64_t save_freq = 0;                  // batches between two; 0: at the end of every epoch
+  int64_t save_freq = 0;                  // batches between two, over the epochs; 0: at the end of every epoch
   std::optional<double> initial_value_threshold = std::nullopt;  // a number that the first one has to improve upon
 };
 // Saves the model while it trains (Keras' ModelCheckpoint). InvalidArgument: filepath is empty, or has a place that
-// nothing fills.
+// nothing fills; save_best_only with a save_freq monitors a log that is not there within an epoch, such as "val_loss".
 CallbackPtr ModelCheckpoint(const ModelCheckpointOptions& options);
 
 // One line of a metrics file: {"step": 938, "epoch": 2, "mode": "train", "loss": 0.1, ..., "examples_per_second": 9e4}.

@@ -48,14 +48,27 @@ void check_options(const char* speaker, const char* place, const std::string& pa
                         ", wanted a number of batches, or 0 for epochs");
 }
 
-// Returns whether a multiple of save_freq is among the steps that have just been made.
-bool is_due(const RunInfo& run, int64_t save_freq) {
-  return save_freq > 0 && run.step % save_freq < run.steps;
-}
+// Counts the batches of a training, over its epochs.
+class Batches {
+ public:
+  explicit Batches(int64_t save_freq) : save_freq_(save_freq) {}
+
+  // Adds the batches that have just been done. Returns whether a multiple of save_freq is among them.
+  bool make_due(const RunInfo& run) {
+    done_ += run.steps;
+    return save_freq_ > 0 && done_ % save_freq_ < run.steps;
+  }
+  int64_t done() const { return done_; }
+  void set(int64_t done) { done_ = done; }
+
+ private:
+  int64_t save_freq_;
+  int64_t done_ = 0;
+};
 
 class Backup final : public Callback {
  public:
-  explicit Backup(BackupAndRestoreOptions options) : options_(std::move(options)) {
+  explicit Backup(BackupAndRestoreOptions options) : options_(std::move(options)), batches_(options_.save_freq) {
     check_options("BackupAndRestore", "directory", options_.directory, options_.save_freq);
   }
 
@@ -74,7 +87,7 @@ class Backup final : public Callback {
   }
 
   void on_batch_end(const RunInfo& run, const BatchLogs& /*logs*/) override {
-    if (is_due(run, options_.save_freq)) save(run);
+    if (batches_.make_due(run)) save(run);
   }
   void on_epoch_end(const RunInfo& run, Logs& /*logs*/) override {
     if (options_.save_freq == 0) save(run);
@@ -112,6 +125,7 @@ class Backup final : public Callback {
   }
 
   BackupAndRestoreOptions options_;
+  Batches batches_;
   std::optional<WorkerCheckpoints> checkpoints_;
 };
 
@@ -120,32 +134,43 @@ class BestModel final : public Callback {
   explicit BestModel(ModelCheckpointOptions options)
       : options_(std::move(options)),
         monitor_("ModelCheckpoint", options_.monitor, options_.mode, 0.0),
-        best_(false, 0.0, options_.initial_value_threshold) {
+        best_(false, 0.0, options_.initial_value_threshold),
+        batches_(options_.save_freq) {
     check_options("ModelCheckpoint", "filepath", options_.filepath, options_.save_freq);
   }
 
   void on_train_begin(const RunInfo& run) override {
-    if (options_.save_best_only) best_ = monitor_.begin(run.model, best_.number());
+    if (!options_.save_best_only) return;
+    if (options_.save_freq > 0) monitor_.require_measured(run.model);
+    best_ = monitor_.begin(run.model, best_.number());
   }
   void on_batch_end(const RunInfo& run, const BatchLogs& logs) override {
-    if (is_due(run, options_.save_freq)) save_here(run, logs.read());
+    if (batches_.make_due(run)) save_here(run, logs.read());
   }
   void on_epoch_end(const RunInfo& run, Logs& logs) override {
     if (options_.save_freq == 0) save_here(run, logs);
   }
 
   int turn() const override { return options_.save_weights_only ? 0 : 1; }
-  std::string state_name() const override { return options_.save_best_only ? "model_checkpoint" : ""; }
-  CallbackState state() const override {
-    return best_.number() ? CallbackState{.values = {{"best", state_text(*best_.number())}}} : CallbackState{};
+  std::string state_name() const override {
+    return options_.save_best_only || options_.save_freq > 0 ? "model_checkpoint" : "";
   }
-  void load_state(const CallbackState& state) override { best_.set(state_number(state, "best")); }
+  CallbackState state() const override {
+    CallbackState state;
+    if (options_.save_freq > 0) state.values["batches"] = state_text(batches_.done());
+    if (options_.save_best_only && best_.number()) state.values["best"] = state_text(*best_.number());
+    return state;
+  }
+  void load_state(const CallbackState& state) override {
+    batches_.set(static_cast<int64_t>(state_number(state, "batches").value_or(0)));
+    if (options_.save_best_only) best_.set(state_number(state, "best"));
+  }
 
  private:
   // Every worker has logs of its own within an epoch; the chief's count.
   void save_here(const RunInfo& run, const Logs& logs) {
     if (!options_.save_best_only) return save(run, logs);
-    save_if_best(*Access::core(run.model.strategy()), best_, monitor_.read(logs), [&] { save(run, logs); });
+    save_if_best(*Access::core(run.model.strategy()), best_, monitor_.read(run, logs), [&] { save(run, logs); });
   }
 
   void save(const RunInfo& run, const Logs& logs) {
@@ -184,6 +209,7 @@ class BestModel final : public Callback {
   ModelCheckpointOptions options_;
   Monitor monitor_;
   Best best_;
+  Batches batches_;
 };
 
 class BestSoFar {

@@ -1,8 +1,10 @@
 // Early stopping by one rule, for Keras' callbacks (EarlyStopping) and for a Controller's actions (EarlyStop).
+#include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/train/actions.h"
 #include "cohort/train/model.h"
+#include "strategy/core.h"
 #include "train/loop/events.h"
 #include "train/loop/improvement.h"
 
@@ -63,7 +65,7 @@ class EarlyStoppingCallback final : public Callback {
 
   void on_epoch_end(const RunInfo& run, Logs& logs) override {
     if (run.epoch < options_.start_from_epoch) return;
-    const std::optional<double> current = monitor_.read(logs);
+    const std::optional<double> current = monitor_.read(run, logs);
     if (!current) return;
     // The first weights are the best if nothing ever improves upon them, as a NaN does not.
     if (options_.restore_best_weights && best_weights_.empty()) keep(run);
@@ -122,7 +124,9 @@ class EarlyStopAction final : public Listener {
   }
 
   void operator()(const ActionInfo& info) {
-    if (rule_.improves(info.logs[options_.metric]) || !rule_.exhausted()) return;
+    const StrategyCore& core = *Access::core(info.controller.strategy());
+    const std::optional<double> number = number_from_chief(core, info.logs[options_.metric]);
+    if (rule_.improves(number.value()) || !rule_.exhausted()) return;
     log().info("[actions] EarlyStop: {} has not improved for {} evaluations", options_.metric, rule_.waited());
     info.controller.stop();
   }

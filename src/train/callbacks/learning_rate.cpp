@@ -3,9 +3,11 @@
 #include <cmath>
 #include <utility>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/train/model.h"
+#include "strategy/core.h"
 #include "train/loop/events.h"
 #include "train/loop/improvement.h"
 
@@ -32,10 +34,11 @@ class RateSchedule final : public Callback {
   }
 
   void on_epoch_begin(const RunInfo& run) override {
+    require_constant_rate(run.model, "LearningRateScheduler");  // a callback may have compiled the model anew
     const MirroredOptimizer& optimizer = run.model.optimizer();
     // An epoch that was interrupted begins twice, but the function is given the rate that it found the first time.
     if (std::exchange(epoch_, run.epoch) != run.epoch) found_ = optimizer.learning_rate();
-    const double rate = schedule_(run.epoch, found_);
+    const double rate = *number_from_chief(*Access::core(run.model.strategy()), schedule_(run.epoch, found_));
     if (!std::isfinite(rate) || rate < 0.0) {
       fail<InvalidArgument>("[callbacks] LearningRateScheduler: the function returned ", rate, " for epoch ", run.epoch,
                             ", wanted a rate of 0 or more");
@@ -86,7 +89,7 @@ class PlateauRate final : public Callback {
     const MirroredOptimizer& optimizer = run.model.optimizer();
     const double rate = optimizer.learning_rate();
     logs.set("learning_rate", rate);
-    const std::optional<double> current = monitor_.read(logs);
+    const std::optional<double> current = monitor_.read(run, logs);
     if (!current) return;
     if (cooling_ > 0) {
       --cooling_;
@@ -97,6 +100,7 @@ class PlateauRate final : public Callback {
       return;
     }
     if (cooling_ > 0 || ++waited_ < options_.patience || rate <= options_.min_lr) return;
+    require_constant_rate(run.model, "ReduceLROnPlateau");  // a callback may have compiled the model anew
     const double reduced = std::max(rate * options_.factor, options_.min_lr);
     log().info("[callbacks] ReduceLROnPlateau: epoch {}: learning rate {} -> {}", run.epoch + 1, rate, reduced);
     optimizer.set_learning_rate(reduced);

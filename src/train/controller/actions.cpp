@@ -5,8 +5,11 @@
 #include <cmath>
 #include <utility>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "strategy/core.h"
+#include "train/loop/improvement.h"
 
 namespace cohort {
 
@@ -17,7 +20,8 @@ class RecoveryAction {
   explicit RecoveryAction(const RecoveryOptions& options) : options_(options) {}
 
   void operator()(const ActionInfo& info) {
-    double loss = info.logs["loss"];
+    const StrategyCore& core = *Access::core(info.controller.strategy());
+    double loss = *number_from_chief(core, info.logs["loss"]);
     if (std::isnan(loss)) loss = std::abs(loss);  // so that the message does not show the sign of a NaN
     const bool large = info.step >= options_.begin_steps && loss > options_.loss_upper_bound;
     if (options_.max_trials < 0 || (!std::isnan(loss) && !large)) return;

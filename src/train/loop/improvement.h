@@ -10,6 +10,8 @@
 
 namespace cohort {
 
+class StrategyCore;
+
 // The best number so far.
 class Best {
  public:
@@ -34,6 +36,9 @@ class Best {
   std::optional<double> number_;
 };
 
+// Returns the chief's number on every worker, so that all decide alike where their numbers differ. Collective.
+std::optional<double> number_from_chief(const StrategyCore& core, std::optional<double> mine);
+
 // The log that a callback watches.
 class Monitor {
  public:
@@ -44,8 +49,12 @@ class Monitor {
   // mode is kAuto, and the log has no direction.
   Best begin(const Model& model, std::optional<double> number = std::nullopt) const;
 
-  // Returns the number, or nullopt and a warning if the logs do not have it.
-  std::optional<double> read(const Logs& logs) const;
+  // Returns the number in the chief's logs, or nullopt and a warning if they do not have it. Collective.
+  std::optional<double> read(const RunInfo& run, const Logs& logs) const;
+
+  // Fails with InvalidArgument if the number is not among those that a training step measures, which are all that there
+  // is within an epoch.
+  void require_measured(const Model& model) const;
 
  private:
   std::string who_;
