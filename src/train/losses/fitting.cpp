@@ -1,6 +1,10 @@
 #include <ATen/Functions.h>
 
+#include <mutex>
+#include <set>
+
 #include "base/fail.h"
+#include "base/log.h"
 #include "train/losses/support.h"
 
 namespace cohort {
@@ -9,6 +13,18 @@ namespace {
 
 bool one_dimension_more(const torch::Tensor& longer, const torch::Tensor& shorter) {
   return longer.dim() == shorter.dim() + 1 && longer.size(-1) == 1;
+}
+
+// Warns once of each speaker.
+void warn_of_repetition(const std::string& speaker, const torch::Tensor& y, const torch::Tensor& prediction) {
+  static std::mutex mutex;
+  static std::set<std::string> warned;
+  const std::scoped_lock lock(mutex);
+  if (!warned.insert(speaker).second) return;
+  log().warn(
+      "{}: the target has shape {}, the prediction {}: values are repeated to fit, as TensorFlow does; if that is "
+      "not meant, give both the same shape",
+      speaker, c10::str(y.sizes()), c10::str(prediction.sizes()));
 }
 
 }  // namespace
@@ -36,6 +52,24 @@ torch::Tensor fit_target(const std::string& speaker, const torch::Tensor& y, con
     }
   }
   return target.scalar_type() == prediction.scalar_type() ? target : target.to(prediction.scalar_type());
+}
+
+Fitted fit_values(const std::string& speaker, const torch::Tensor& y, const torch::Tensor& prediction) {
+  const bool same =
+      y.sizes() == prediction.sizes() || one_dimension_more(prediction, y) || one_dimension_more(y, prediction);
+  if (same) return {fit_target(speaker, y, prediction), prediction};
+  const auto widened = [](const torch::Tensor& one, const torch::Tensor& other) {
+    return one.dim() == 1 && other.dim() == 2 ? one.unsqueeze(-1) : one;
+  };
+  const torch::Tensor target = widened(y, prediction), values = widened(prediction, y);
+  bool fits = target.dim() == values.dim() && target.size(0) == values.size(0);
+  for (int64_t i = 1; fits && i < target.dim(); ++i) {
+    fits = target.size(i) == values.size(i) || target.size(i) == 1 || values.size(i) == 1;
+  }
+  if (!fits) return {fit_target(speaker, y, prediction), prediction};  // fails
+  warn_of_repetition(speaker, y, prediction);
+  const std::vector<torch::Tensor> both = at::broadcast_tensors({target.to(prediction.scalar_type()), values});
+  return {both[0], both[1]};
 }
 
 void require_classes(const std::string& speaker, const torch::Tensor& prediction, int64_t axis) {

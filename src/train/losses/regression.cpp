@@ -23,11 +23,13 @@ class Regression final : public LossRule {
   const std::string& name() const override { return name_; }
   bool averages_last() const override { return true; }
   torch::Tensor values(const torch::Tensor& y, const torch::Tensor& prediction) const override {
-    return compute_(prediction, fit_target(speaker_, y, prediction), at::Reduction::None);
+    const Fitted fitted = fit_values(speaker_, y, prediction);
+    return compute_(fitted.prediction, fitted.target, at::Reduction::None);
   }
   torch::Tensor sum(const torch::Tensor& y, const torch::Tensor& prediction) const override {
-    const torch::Tensor total = compute_(prediction, fit_target(speaker_, y, prediction), at::Reduction::Sum);
-    const int64_t count = values_an_example(prediction);
+    const Fitted fitted = fit_values(speaker_, y, prediction);
+    const torch::Tensor total = compute_(fitted.prediction, fitted.target, at::Reduction::Sum);
+    const int64_t count = values_an_example(fitted.prediction);
     return count == 1 ? total : total / static_cast<double>(count);
   }
 

@@ -35,6 +35,16 @@ void require_targets(const std::string& name, const torch::Tensor& y, const torc
 // Returns y with the prediction's shape and dtype; a dimension of size 1 at the end may be missing or too much.
 torch::Tensor fit_target(const std::string& speaker, const torch::Tensor& y, const torch::Tensor& prediction);
 
+// A target and a prediction of one shape and dtype.
+struct Fitted {
+  torch::Tensor target;
+  torch::Tensor prediction;
+};
+
+// Returns both with one shape, for losses of single values. As in TensorFlow, dimensions of size 1 beside others are
+// repeated, and one of [batch] beside one of [batch, n] is taken as [batch, 1]; a warning says so once.
+Fitted fit_values(const std::string& speaker, const torch::Tensor& y, const torch::Tensor& prediction);
+
 // Returns class indices as int64, of the prediction's shape without `axis`.
 torch::Tensor fit_labels(const std::string& speaker, const torch::Tensor& y, const torch::Tensor& prediction,
                          int64_t axis);
@@ -87,8 +97,8 @@ class ElementwiseLoss : public LossRule {
  public:
   using Compute = torch::Tensor (*)(const torch::Tensor& prediction, const torch::Tensor& target);
 
-  // kMean: the values are the elements', of which the loss is the mean over the last dimension; kOwn: they are as the
-  // function returns them.
+  // kMean: the values are the elements', of which the loss is the mean over the last dimension, and fit_values() fits
+  // them; kOwn: they are as the function returns them.
   enum class Last { kMean, kOwn };
 
   ElementwiseLoss(std::string name, Last last, Compute compute)
@@ -96,7 +106,9 @@ class ElementwiseLoss : public LossRule {
 
   const std::string& name() const override { return name_; }
   torch::Tensor values(const torch::Tensor& y, const torch::Tensor& prediction) const override {
-    return compute_(prediction, fit_target(speaker_, y, prediction));
+    if (last_ == Last::kOwn) return compute_(prediction, fit_target(speaker_, y, prediction));
+    const Fitted fitted = fit_values(speaker_, y, prediction);
+    return compute_(fitted.prediction, fitted.target);
   }
   bool averages_last() const override { return last_ == Last::kMean; }
 

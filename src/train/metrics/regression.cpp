@@ -18,7 +18,8 @@ class RootMeanSquare final : public MeanMetric {
  public:
   explicit RootMeanSquare(const std::string& name)
       : MeanMetric(name, Direction::kDown, [speaker = "[metrics] " + name](const auto& y, const auto& prediction) {
-          return at::square(prediction - fit_target(speaker, y, prediction));
+          const Fitted fitted = fit_values(speaker, y, prediction);
+          return at::square(fitted.prediction - fitted.target);
         }) {}
   double result(const torch::Tensor& total) const override { return std::sqrt(mean_result(total)); }
 };
