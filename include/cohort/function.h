@@ -35,6 +35,7 @@
 #include <vector>
 
 #include "cohort/example.h"
+#include "cohort/values.h"
 #include "cohort/variable.h"
 
 namespace cohort {
@@ -121,6 +122,8 @@ class FunctionVisitor {
   // Where the visitor is: a member or an element of what it was in before.
   virtual void enter(const char* /*member*/, std::size_t /*index*/) {}
   virtual void leave() {}
+  // Notes that values of several replicas follow.
+  virtual void replicas() {}
 };
 
 std::string function_number(double value);
@@ -143,14 +146,6 @@ void visit_list(FunctionVisitor& visitor, List& list) {
 }
 
 template <typename T>
-inline constexpr bool kIsSharedPtr = false;
-template <typename T>
-inline constexpr bool kIsSharedPtr<std::shared_ptr<T>> = true;
-template <typename T>
-inline constexpr bool kIsOptional = false;
-template <typename T>
-inline constexpr bool kIsOptional<std::optional<T>> = true;
-template <typename T>
 inline constexpr bool kNoArgument = false;
 
 template <typename T>
@@ -172,6 +167,16 @@ template <typename T>
 void visit_tuple(FunctionVisitor& visitor, T& tuple) {
   std::size_t index = 0;
   std::apply([&](auto&... each) { (visit_member(visitor, nullptr, index++, each), ...); }, tuple);
+}
+
+template <typename T>
+void visit_replicas(FunctionVisitor& visitor, T& values) {
+  visitor.replicas();
+  visitor.value("[" + std::to_string(values.size()) + " replicas");
+  if constexpr (requires { values.global_size(), values.some_empty(); }) {
+    visitor.value("[" + std::to_string(values.global_size()) + (values.some_empty() ? " examples, some empty" : ""));
+  }
+  for (std::size_t i = 0; i < values.size(); ++i) visit_member(visitor, nullptr, i, values[i]);
 }
 
 inline void visit_example(FunctionVisitor& visitor, Example& example) {
@@ -200,11 +205,13 @@ void visit(FunctionVisitor& visitor, T& value) {
   } else if constexpr (std::is_arithmetic_v<Plain> || std::is_enum_v<Plain> ||
                        std::is_convertible_v<const Plain&, std::string_view>) {
     visit_value(visitor, value);
-  } else if constexpr (kIsOptional<Plain>) {
+  } else if constexpr (requires { value.has_value(), *value; }) {  // an optional
     visitor.value(value ? "[some" : "[none");
     if (value) visit(visitor, *value);
-  } else if constexpr (kIsSharedPtr<Plain>) {
+  } else if constexpr (requires { value.get(), value.use_count(); }) {  // a shared_ptr
     visitor.object(value.get(), value);
+  } else if constexpr (kIsPerReplica<Plain>) {
+    visit_replicas(visitor, value);
   } else if constexpr (requires { value.ptr().get(); }) {  // a module holder
     visitor.object(value.ptr().get(), value.ptr());
   } else if constexpr (requires { std::string_view(value.first), value.second; }) {  // a tensor or list with a name
@@ -217,7 +224,8 @@ void visit(FunctionVisitor& visitor, T& value) {
   } else {
     static_assert(kNoArgument<Plain>,
                   "A function takes and returns tensors, Examples, numbers, enumerators, texts, shared_ptrs, module "
-                  "holders, Variables, and lists, tuples and optionals of these; capture anything else");
+                  "holders, Variables, per-replica values, and lists, tuples and optionals of these; capture anything "
+                  "else");
   }
 }
 
@@ -337,8 +345,9 @@ std::string function_key(const Fn& fn) {
 
 // A function that is recorded once a signature; function() makes it. A handle: copies are the same function. It is
 // called as the function itself, with arguments by value: tensors and Examples, numbers, enumerators, texts,
-// shared_ptrs and Variables, and lists, tuples and optionals of these. A Replica& is passed on. Thread-safe if the
-// function is; on one device that records, one thread at a time.
+// shared_ptrs and Variables, and lists, tuples and optionals of these. A Replica& is passed on. Per-replica values
+// (PerReplica<T>, GlobalBatch) are for functions that call Strategy::run(), which run as they are at every call.
+// Thread-safe if the function is; on one device that records, one thread at a time.
 template <typename Fn>
 class Function {
  public:

@@ -121,19 +121,15 @@ class Replica {
 
 namespace detail {
 
-template <typename T>
-struct IsPerReplica : std::false_type {};
-template <typename T>
-struct IsPerReplica<PerReplica<T>> : std::true_type {};
-
 // The type that a replica gets back from a merged function's result.
 template <typename T>
 struct ComponentOf {
   using type = T;
 };
 template <typename T>
-struct ComponentOf<PerReplica<T>> {
-  using type = T;
+requires kIsPerReplica<T>
+struct ComponentOf<T> {
+  using type = typename T::value_type;
 };
 
 }  // namespace detail

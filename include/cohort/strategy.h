@@ -217,12 +217,13 @@ class Strategy {
   // Concatenates the replicas' values along `axis`, in replica order. Rank 1 or more.
   torch::Tensor gather(const PerReplica<torch::Tensor>& value, int64_t axis) const;
 
-  // Returns the values that this process holds, by local replica. A plain value becomes a vector of one.
+  // Returns the values that this process holds, by local replica; of a GlobalBatch its shares. A plain value becomes a
+  // vector of one.
   template <typename T>
   const std::vector<T>& local_results(const PerReplica<T>& value) const {
     return value.values();
   }
-  template <typename T>
+  template <detail::PlainValue T>
   std::vector<T> local_results(const T& value) const {
     return {value};
   }

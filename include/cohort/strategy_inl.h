@@ -134,7 +134,7 @@ auto Replica::merge_call(Fn&& fn, Args... args) {
       Result result = call(std::index_sequence_for<Args...>{});
       for (std::size_t i = 0; i < all.size(); ++i) {
         auto* other = static_cast<Meeting*>(all[i]);
-        if constexpr (detail::IsPerReplica<Result>::value) {
+        if constexpr (detail::kIsPerReplica<Result>) {
           other->result = result[i];
         } else {
           other->result = result;

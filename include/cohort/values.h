@@ -63,4 +63,19 @@ class PerReplica {
   std::vector<T> values_;
 };
 
+namespace detail {
+
+template <typename T>
+std::true_type is_per_replica(const PerReplica<T>* values);
+std::false_type is_per_replica(const void* other);
+
+// Whether T is a PerReplica or a class derived from one, such as GlobalBatch.
+template <typename T>
+inline constexpr bool kIsPerReplica = decltype(is_per_replica(static_cast<const T*>(nullptr)))::value;
+
+template <typename T>
+concept PlainValue = !kIsPerReplica<T>;
+
+}  // namespace detail
+
 }  // namespace cohort

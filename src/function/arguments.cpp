@@ -29,6 +29,7 @@ class Collector final : public detail::FunctionVisitor {
     value(c10::str("object ", address));
     arguments_.objects.push_back(std::move(keep));
   }
+  void replicas() override { arguments_.of_replicas = true; }
 
   // The device without tensors to tell it.
   static torch::Device current_device() {
@@ -69,6 +70,7 @@ class Places final : public detail::FunctionVisitor {
 // A device that records comes before one that captures, and that before the host.
 void choose_device(detail::FunctionCall& call, FunctionArguments& arguments, const std::string& name) {
   arguments.device = Collector::current_device();
+  if (arguments.of_replicas) return;  // their devices are those of the functions that it gives to run()
   bool found = false;
   for (std::size_t i = 0; i < arguments.signature.arguments.size(); ++i) {
     const ArgumentType& type = arguments.signature.arguments[i];

@@ -148,6 +148,11 @@ std::vector<std::string> FunctionState::signatures() const {
 // Refuses what the options forbid, and widens the signature to the input_signature.
 void FunctionState::check(FunctionCall& call, FunctionArguments& arguments) const {
   const bool has_graphs = arguments.captures && !arguments.records;
+  if (arguments.of_replicas && options_.jit_compile.value_or(false)) {
+    fail<InvalidArgument>("[function] ", options_.name,
+                          ": jit_compile is true, but there are per-replica values among ",
+                          "the arguments; set it for the function that run() is given");
+  }
   if (options_.jit_compile && *options_.jit_compile != arguments.records && !has_graphs) {
     fail<InvalidArgument>(
         "[function] ", options_.name, ": jit_compile is ", *options_.jit_compile ? "true" : "false", ", but on ",
@@ -221,7 +226,9 @@ ConcreteFunction FunctionState::concrete(FunctionCall& call) {
   state->name = options_.name;
   state->signature = options_.name + "(" + to_string(arguments.signature) + ")";
   state->device = std::max<int>(0, arguments.device.index());
-  if (!arguments.records) {
+  if (arguments.of_replicas) {
+    state->why_none = "there are per-replica values among the arguments; the function that run() is given has one";
+  } else if (!arguments.records) {
     state->why_none = c10::str(arguments.device, " does not record; the function runs there ",
                                options_.jit_compile.value_or(false) ? "as a graph of the device's" : "as it is");
   } else {

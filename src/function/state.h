@@ -42,6 +42,7 @@ struct FunctionArguments {
   torch::Device device = torch::kCPU;                // where the function runs
   bool records = false;                              // whether that device records
   bool captures = false;                             // whether work of that device can be captured
+  bool of_replicas = false;                          // whether there are per-replica values, so that it runs as it is
 };
 
 // Returns what a call's arguments are. InvalidArgument: they are on several devices that record. `name` is the

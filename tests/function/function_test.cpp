@@ -9,6 +9,8 @@
 #include <sstream>
 
 #include "base/log.h"
+#include "cohort/dataset.h"
+#include "cohort/distributed_dataset.h"
 #include "cohort/error.h"
 #include "cohort/strategy.h"
 #include "tests/support/errors.h"
@@ -50,6 +52,44 @@ TEST(FunctionTest, GivesWhatTheFunctionGives) {
   const auto nothing = function([&] { w.mutable_grad().reset(); });
   nothing();
   EXPECT_FALSE(w.grad().defined());
+}
+
+// A function around Strategy::run() and reduce(), as the tutorials have it.
+TEST(FunctionTest, TakesAndReturnsPerReplicaValues) {
+  const MirroredStrategy strategy({.devices = cpu_devices(2)});
+  const auto sum = [&](const auto& batch) {
+    return strategy.reduce(ReduceOp::kSum, strategy.run([](const Example& share) { return share.x.sum(); }, batch));
+  };
+  const auto of_batch = function([&](const GlobalBatch& batch) { return sum(batch); }, {.name = "of_batch"});
+  double total = 0.0;
+  for (const GlobalBatch& batch : strategy.distribute(Dataset::range(10).batch(4))) {
+    total += of_batch(batch).item<double>();
+  }
+  EXPECT_EQ(total, 45.0);
+  EXPECT_EQ(of_batch.experimental_get_tracing_count(), 2) << "the last batch is shorter";
+
+  const auto of_examples = function([&](const PerReplica<Example>& examples) { return sum(examples); });
+  const auto example = [](double value) { return Example{.x = torch::full({2}, value)}; };
+  EXPECT_EQ(of_examples(PerReplica<Example>({example(1), example(3)})).item<double>(), 8.0);
+
+  const auto of_tensors = function([&](const PerReplica<torch::Tensor>& values) {
+    return std::pair(strategy.reduce(ReduceOp::kSum, values), values.map([](const auto& each) { return each * 2; }));
+  });
+  for (const double factor : {1.0, 10.0}) {
+    const auto values = strategy.run([&](Replica& replica) { return torch::full({2}, factor * (replica.id() + 1)); });
+    const auto [reduced, doubled] = of_tensors(values);
+    EXPECT_TRUE(reduced.equal(torch::full({2}, factor * 3.0)));
+    EXPECT_TRUE(doubled[1].equal(torch::full({2}, factor * 4.0)));
+  }
+  EXPECT_EQ(of_tensors.experimental_get_tracing_count(), 1);
+
+  // As large as in the batch, but other replicas have examples beside them.
+  const auto size = function([&](const GlobalBatch& batch) { return batch.global_size(); });
+  EXPECT_EQ(size(GlobalBatch({example(0), example(0)}, 4)), 4);
+  EXPECT_EQ(size(GlobalBatch({example(0), example(0)}, 8)), 8);
+  EXPECT_EQ(size.experimental_get_tracing_count(), 2);
+  const auto compiled = function([&](const GlobalBatch& batch) { return batch[0].x; }, {.jit_compile = true});
+  expect_error<InvalidArgument>([&] { compiled(GlobalBatch({example(0), example(0)}, 4)); }, "per-replica values");
 }
 
 TEST(FunctionTest, CountsSignaturesByShapesDtypesAndValues) {

@@ -56,6 +56,21 @@ TEST_F(FunctionUnderStrategy, IsRecordedOnceAReplica) {
   EXPECT_EQ(predict.signatures(), (std::vector<std::string>{"predict(f32[4, 3] xla)"}));
 }
 
+// A function around Strategy::run() is not recorded itself; the one that run() is given is.
+TEST_F(FunctionUnderStrategy, AroundRunTakesPerReplicaValuesOfSeveralDevices) {
+  const XlaStrategy strategy = xla();
+  const auto square = function([](const torch::Tensor& x) { return (x * x).sum(); }, {.name = "square"});
+  const auto around = function(
+      [&](const PerReplica<torch::Tensor>& x) { return strategy.reduce(ReduceOp::kSum, strategy.run(square, x)); });
+  for (const double value : {1.0, 2.0}) {
+    const auto x = strategy.run(
+        [&](Replica& replica) { return torch::full({3}, value * (replica.id() + 1)).to(replica.device()); });
+    EXPECT_EQ(around(x).to(torch::kCPU).item<double>(), 15.0 * value * value);
+  }
+  EXPECT_EQ(around.experimental_get_tracing_count(), 1);
+  EXPECT_EQ(square.signatures(), (std::vector<std::string>{"square(f32[3] xla)"}));
+}
+
 // The weights of all replicas after 20 steps, and the losses of the first one.
 struct Steps {
   std::vector<torch::Tensor> weights;

@@ -47,6 +47,20 @@ TEST(Replica, MergeCallRunsOnceAcrossReplicas) {
   }
 }
 
+// A class that is derived from PerReplica is one.
+TEST(Replica, MergeCallGivesEachReplicaItsShareOfABatch) {
+  const auto strategy = mirrored(2);
+  const GlobalBatch batch({Example{.x = torch::zeros({3})}, Example{.x = torch::ones({2})}}, 5);
+  EXPECT_EQ(strategy.local_results(batch).size(), 2U);
+  EXPECT_EQ(strategy.local_results(batch)[1].size(), 2);
+  EXPECT_EQ(strategy.local_results(7), (std::vector<int>{7}));
+  const auto sizes = strategy.run([&](Replica& replica) {
+    const Example share = replica.merge_call([&](const Strategy&) { return batch; });
+    return share.size();
+  });
+  EXPECT_EQ(sizes.values(), (std::vector<int64_t>{3, 2}));
+}
+
 TEST(Replica, AllReduceSumsAndItsGradientSumsToo) {
   const auto strategy = mirrored(3);
   const auto gradients = strategy.run([](Replica& replica) {
