@@ -1,13 +1,24 @@
 // Schedule: the learning rate as a function of the step.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace cohort {
+
+namespace detail {
+
+// A function of the step that is not a number itself.
+template <typename Fn>
+concept RateFunction = !std::convertible_to<Fn, double> && std::is_invocable_r_v<double, Fn&, int64_t>;
+
+}  // namespace detail
 
 // A value; steps count from 0 (the first update uses schedule(0)). Thread-safe, as far as the function is.
 class Schedule {
@@ -16,6 +27,10 @@ class Schedule {
   Schedule(double constant = 0.0);  // NOLINT(google-explicit-constructor)
   // Any function of the step, of 0 or more (less under WithOffset()); an empty one is an InvalidArgument.
   Schedule(std::string name, std::function<double(int64_t step)> fn);
+  // The same under the name "function"; implicit, so that .learning_rate takes a lambda.
+  template <detail::RateFunction Fn>
+  Schedule(Fn fn)  // NOLINT(google-explicit-constructor)
+      : Schedule("function", std::function<double(int64_t)>(std::move(fn))) {}
 
   // Returns the rate of the step.
   double operator()(int64_t step) const { return fn_ ? fn_(step) : constant_; }

@@ -320,4 +320,45 @@ Optimizer LAMB(const LambOptions& options = {});
 // Momentum, scaled by the norms of each parameter and its gradient: for large batches.
 Optimizer LARS(const LarsOptions& options = {});
 
+namespace detail {
+
+struct PyTorchNames {
+  Schedule lr;
+  double momentum, rho, alpha;
+  std::vector<double> betas;
+  double eps, lr_decay, weight_decay, dampening;
+  bool amsgrad, nesterov, centered;
+};
+
+}  // namespace detail
+
+// Options by PyTorch's names are an error, in which the compiler shows these lines.
+template <int = 0>
+Optimizer SGD(const detail::PyTorchNames& lr_is_learning_rate_eps_is_epsilon_betas_are_beta_1_and_beta_2) = delete;
+template <int = 0>
+Optimizer Adam(const detail::PyTorchNames& lr_is_learning_rate_eps_is_epsilon_betas_are_beta_1_and_beta_2) = delete;
+template <int = 0>
+Optimizer AdamW(const detail::PyTorchNames& lr_is_learning_rate_eps_is_epsilon_betas_are_beta_1_and_beta_2) = delete;
+template <int = 0>
+Optimizer RMSprop(const detail::PyTorchNames& lr_is_learning_rate_eps_is_epsilon_betas_are_beta_1_and_beta_2) = delete;
+template <int = 0>
+Optimizer Adagrad(const detail::PyTorchNames& lr_is_learning_rate_eps_is_epsilon_betas_are_beta_1_and_beta_2) = delete;
+template <int = 0>
+Optimizer Adadelta(const detail::PyTorchNames& lr_is_learning_rate_eps_is_epsilon_betas_are_beta_1_and_beta_2) = delete;
+template <int = 0>
+Optimizer Adamax(const detail::PyTorchNames& lr_is_learning_rate_eps_is_epsilon_betas_are_beta_1_and_beta_2) = delete;
+template <int = 0>
+Optimizer Nadam(const detail::PyTorchNames& lr_is_learning_rate_eps_is_epsilon_betas_are_beta_1_and_beta_2) = delete;
+template <int = 0>
+Optimizer Ftrl(const detail::PyTorchNames& lr_is_learning_rate_eps_is_epsilon_betas_are_beta_1_and_beta_2) = delete;
+template <int = 0>
+Optimizer Lion(const detail::PyTorchNames& lr_is_learning_rate_eps_is_epsilon_betas_are_beta_1_and_beta_2) = delete;
+template <int = 0>
+Optimizer Adafactor(const detail::PyTorchNames& lr_is_learning_rate_eps_is_epsilon_betas_are_beta_1_and_beta_2) =
+    delete;
+template <int = 0>
+Optimizer LAMB(const detail::PyTorchNames& lr_is_learning_rate_eps_is_epsilon_betas_are_beta_1_and_beta_2) = delete;
+template <int = 0>
+Optimizer LARS(const detail::PyTorchNames& lr_is_learning_rate_eps_is_epsilon_betas_are_beta_1_and_beta_2) = delete;
+
 }  // namespace cohort

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "cohort/error.h"
+#include "cohort/update_rules.h"
 
 namespace cohort::schedule_test {
 namespace {
@@ -27,6 +28,23 @@ TEST(Schedule, TakesAnyFunction) {
   EXPECT_EQ(rate.name(), "halving");
   EXPECT_EQ(rate(3), 0.125);
   EXPECT_THROW(Schedule("empty", nullptr), InvalidArgument);
+}
+
+double halved(int64_t step) {
+  return std::pow(0.5, static_cast<double>(step));
+}
+
+TEST(Schedule, IsMadeOfALambdaWhereARateIsWanted) {
+  const Optimizer adam = Adam({.learning_rate = [](int64_t step) { return 0.5 / static_cast<double>(1 + step); }});
+  EXPECT_EQ(adam.learning_rate().name(), "function");
+  EXPECT_FALSE(adam.learning_rate().is_constant());
+  EXPECT_EQ(adam.learning_rate()(4), 0.1);
+  EXPECT_EQ(SGD({.learning_rate = halved}).learning_rate()(3), 0.125);
+  EXPECT_EQ(LinearWarmup({.warmup_steps = 2, .after = [](auto) { return 3.0; }})(2), 3.0);
+  // Numbers, and no options at all, are what they were.
+  EXPECT_TRUE(SGD({.learning_rate = 1}).learning_rate().is_constant());
+  EXPECT_EQ(Adam({}).learning_rate()(0), Adam().learning_rate()(0));
+  EXPECT_THROW(Schedule(std::function<double(int64_t)>()), InvalidArgument);
 }
 
 TEST(PiecewiseConstantDecay, HoldsAValueUpToAndIncludingItsBoundary) {
