@@ -23,7 +23,7 @@ PrecisionPolicy parse_precision(std::string_view name);
 // Micikevicius et al., "Mixed Precision Training" (2018); defaults are TensorFlow's LossScaleOptimizer's.
 struct LossScale {
   double initial_scale = 32768.0;  // a positive number
-  // Halved (not below 1) after a step that was left out, and doubled after so many in a row that were not. With false,
+  // Halved after a step that was left out, and doubled after so many in a row that were not. With false,
   // it stays.
   bool dynamic = true;
   int64_t growth_steps = 2000;  // steps in a row after which the scale is doubled

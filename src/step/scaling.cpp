@@ -16,7 +16,7 @@ LossScaler::LossScaler(std::optional<LossScale> options) : options_(options) {
 void LossScaler::note(bool finite) {
   if (!options_ || !options_->dynamic) return;
   if (!finite) {
-    scale_ = std::max(1.0, scale_ / 2.0);
+    scale_ = std::max<double>(std::numeric_limits<float>::min(), scale_ / 2.0);
     good_steps_ = 0;
   } else if (++good_steps_ >= options_->growth_steps) {
     scale_ *= 2.0;

@@ -28,11 +28,13 @@ TEST(LossScalerTest, HalvesAfterAStepThatWasLeftOutAndDoublesAfterGoodOnes) {
   EXPECT_EQ(scaler.good_steps(), 0) << "they have to be in a row";
 }
 
-TEST(LossScalerTest, NeverFallsBelowOne) {
+TEST(LossScalerTest, FallsBelowOneAndStaysANumberWhoseInverseIsOne) {
   LossScaler scaler(LossScale{.initial_scale = 1.5});
   scaler.note(false);
-  scaler.note(false);
-  EXPECT_EQ(scaler.scale(), 1.0);
+  EXPECT_EQ(scaler.scale(), 0.75);
+  for (int step = 0; step < 2000; ++step) scaler.note(false);
+  EXPECT_GT(static_cast<float>(scaler.scale()), 0.0F);
+  EXPECT_TRUE(std::isfinite(static_cast<float>(1.0 / scaler.scale())));
 }
 
 TEST(LossScalerTest, AFixedScaleStaysTheProgramsOwn) {
