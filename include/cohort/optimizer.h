@@ -26,9 +26,9 @@ class ReplicaOptimizer {
   // The library uses this: MirroredOptimizer::operator[] makes these.
   ReplicaOptimizer(Step& step, Replica& replica) : step_(step), replica_(replica) {}
 
-  // Runs backward from a scalar loss, adds up the gradients over the replicas and updates all copies. The loss is this
-  // replica's share of the global mean (Replica::global_mean). A parameter that the loss does not reach gets a zero
-  // gradient.
+  // Runs backward from a scalar loss, all-reduces the gradients of this optimizer's parameters and updates all copies.
+  // The loss is this replica's share of the global mean (Replica::global_mean). Parameters that it does not reach have
+  // gradient zero. Gradients of the program's own backward() are added; docs/optimizers.md says when they are not.
   void minimize(const torch::Tensor& loss);
 
   // Does the same from gradients that the caller computed, in the order of MirroredOptimizer::parameter_names(); an

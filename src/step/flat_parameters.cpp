@@ -7,11 +7,13 @@
 
 #include "base/access.h"
 #include "base/fail.h"
+#include "base/log.h"
 #include "base/slices.h"
 #include "device/host_memory.h"
 #include "device/identity.h"
 #include "step/sharding/parameter_units.h"
 #include "step/sharding/shard_plan.h"
+#include "strategy/line_backward.h"
 #include "strategy/module_tensors.h"
 #include "strategy/pipeline/absent.h"
 #include "strategy/placement.h"
@@ -20,6 +22,8 @@
 namespace cohort {
 
 namespace {
+
+constexpr int kFirstLosses = 10;
 
 // Returns how the rule treats a parameter. One with several names is excluded by any of them.
 Treatment treatment_of(const Optimizer& rule, const std::string& name, const std::vector<std::string>& aliases,
@@ -50,7 +54,8 @@ void make_whole(const MirroredModule& module) {
 
 }  // namespace
 
-FlatParameters::FlatParameters(const MirroredModule& module, const Optimizer& rule) : layout_(Access::layout(module)) {
+FlatParameters::FlatParameters(const MirroredModule& module, const Optimizer& rule)
+    : optimizers_(Access::core(module)->optimizers()), layout_(Access::layout(module)) {
   make_whole(module);
   collect(module, rule);
   const StrategyCore& core = *Access::core(module);
@@ -62,6 +67,10 @@ FlatParameters::FlatParameters(const MirroredModule& module, const Optimizer& ru
     lay_out(module);
   }
   note_homes();
+  // Tables on parameter servers have gradients by rows.
+  const bool elsewhere = dynamic_cast<const ServersPlacement*>(&core.placement()) != nullptr;
+  unnoted_ = elsewhere ? 0 : kFirstLosses;
+  reached_.resize(parameters_.size());
 }
 
 void FlatParameters::collect(const MirroredModule& module, const Optimizer& rule) {
@@ -236,6 +245,34 @@ torch::Tensor FlatParameters::laid_out(const torch::Tensor& gradient, std::size_
   return dense;
 }
 
+void FlatParameters::backward(int local_id, const torch::Tensor& loss) const {
+  if (!optimizers_.several()) return run_backward(loss);
+  run_backward_for(loss, tensors_[static_cast<std::size_t>(local_id)]);
+}
+
+void FlatParameters::drop_gradients() {
+  for (std::vector<torch::Tensor>& own : tensors_) {
+    for (torch::Tensor& parameter : own) parameter.mutable_grad() = torch::Tensor();
+  }
+}
+
+void FlatParameters::note_reached(const std::vector<torch::Tensor>& gradients) {
+  for (std::size_t p = 0; p < gradients.size(); ++p) {
+    if (gradients[p].defined()) reached_[p] = 1;
+  }
+  if (--unnoted_ > 0) return;
+  std::string names;
+  for (std::size_t p = 0; p < parameters_.size(); ++p) {
+    if (reached_[p] == 0) names += (names.empty() ? "" : ", ") + parameters_[p].name;
+  }
+  if (names.empty()) return;
+  log().warn(
+      "[optimizer] none of the first {} losses depends on these parameters, which get no gradient: {}; look for a "
+      "layer "
+      "that forward() does not use, or freeze them before the optimizer is made",
+      kFirstLosses, names);
+}
+
 std::vector<torch::Tensor> FlatParameters::take_gradients(int local_id) {
   const auto r = static_cast<std::size_t>(local_id);
   std::vector<torch::Tensor> gradients;
@@ -243,9 +280,12 @@ std::vector<torch::Tensor> FlatParameters::take_gradients(int local_id) {
   for (std::size_t p = 0; p < parameters_.size(); ++p) {
     torch::Tensor& parameter = tensors_[r][p];
     if (home_of(parameter) != homes_[r][p]) {
-      fail<FailedPrecondition>("[optimizer] ", parameters_[p].name, " of replica ", local_id,
-                               " was moved or converted after ",
-                               "the optimizer was made; make a new optimizer after Module::to()");
+      fail<FailedPrecondition>(
+          "[optimizer] ", parameters_[p].name, " of replica ", local_id,
+          " was moved or converted after the optimizer was made, as torch::load() and ",
+          "Module::to() do. Load weights into a module of their own and give them to ",
+          "MirroredModule::load_state(), which leaves the parameters where they are; after ",
+          "Module::to() make a new optimizer, and give it this one's slots by load_state(state())");
     }
     gradients.push_back(std::move(parameter.mutable_grad()));
     parameter.mutable_grad() = torch::Tensor();

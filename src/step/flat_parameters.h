@@ -76,9 +76,24 @@ class FlatParameters {
   // Frees the memory of a group that this process does not use.
   void release(std::size_t group);
 
+  // Runs backward from a replica's loss, which adds gradients to those in the replica's parameters. Where the strategy
+  // has several optimizers, other leaves get none.
+  void backward(int local_id, const torch::Tensor& loss) const;
   // Takes the gradients that backward left in the replica's parameters and leaves none. FailedPrecondition when a
   // parameter no longer lives in the flat memory (the module was moved or converted since).
   std::vector<torch::Tensor> take_gradients(int local_id);
+  // Drops the gradients in the parameters of all replicas.
+  void drop_gradients();
+
+  // Takes notice of the gradients of a loss, undefined where it does not reach a parameter. After the first losses of
+  // replica 0 it warns of the parameters that none has reached.
+  void note_reached(int local_id, const std::vector<torch::Tensor>& gradients) {
+    if (local_id == 0 && unnoted_ > 0) note_reached(gradients);
+  }
+  // Does the same for a gradient that leaves during backward.
+  void note_reached(int local_id, std::size_t parameter) {
+    if (local_id == 0 && unnoted_ > 0) reached_[parameter] = 1;
+  }
 
  private:
   void collect(const MirroredModule& module, const Optimizer& rule);
@@ -97,7 +112,9 @@ class FlatParameters {
   // Where work is recorded there is no memory to lay anything out in: each parameter is a group of its own.
   void keep_apart();
   void note_homes();
+  void note_reached(const std::vector<torch::Tensor>& gradients);
 
+  const LiveOptimizers& optimizers_;  // those of the strategy
   std::vector<FlatParameter> parameters_;
   std::vector<FlatGroup> groups_;
   std::vector<std::vector<torch::Tensor>> tensors_;  // [replica][parameter]
@@ -106,6 +123,8 @@ class FlatParameters {
   std::shared_ptr<const ParameterLayout> layout_;
   std::vector<std::string> all_names_;
   std::vector<bool> counted_;
+  std::vector<char> reached_;  // [parameter]: a loss of replica 0 has
+  int unnoted_ = 0;            // losses of replica 0 until the warning
 };
 
 }  // namespace cohort

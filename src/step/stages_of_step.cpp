@@ -119,17 +119,17 @@ void Step::place(const std::vector<const TensorsUsed*>& used) {
   for (const Held& held : held_by_workers(core, own)) {
     if (!places_of(core, held.workers).contains(place)) elsewhere.insert(held.name);
   }
-  const std::unique_ptr<FlatParameters> flat_before = std::move(flat_);
-  const std::unique_ptr<Exchange> exchange_before = std::move(exchange_);
-  const std::unique_ptr<OptimizerState> state_before = std::move(state_);
   stages_.kept.clear();
-  for (std::size_t p = 0; p < flat_before->parameters().size(); ++p) {
-    if (!elsewhere.contains(flat_before->parameters()[p].name)) stages_.kept.push_back(p);
+  for (std::size_t p = 0; p < flat_->parameters().size(); ++p) {
+    if (!elsewhere.contains(flat_->parameters()[p].name)) stages_.kept.push_back(p);
   }
   if (stages_.kept.empty()) {
     fail<FailedPrecondition>("[pipeline] the stages of worker ", core.worker_rank(), " have used no parameter that ",
                              "requires a gradient in the first step; cut the model so that every process has some");
   }
+  const std::unique_ptr<FlatParameters> flat_before = std::move(flat_);
+  const std::unique_ptr<Exchange> exchange_before = std::move(exchange_);
+  const std::unique_ptr<OptimizerState> state_before = std::move(state_);
   for (const auto& copy : module_.copies()) {
     each_tensor(*copy, [&](const std::string& name, torch::Tensor& tensor) {
       if (elsewhere.contains(name)) make_absent(tensor);

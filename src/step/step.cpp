@@ -15,17 +15,30 @@
 #include "record/function_recording.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
-#include "strategy/line_backward.h"
 #include "strategy/pipeline/microbatch_call.h"
+#include "strategy/worker_group.h"
 
 namespace cohort {
 
 Step::Step(MirroredModule module, Optimizer rule) : module_(std::move(module)), rule_(std::move(rule)) {
   build();
   StrategyCore& core = *Access::core(module_);
-  if (!core.joins() || rule_.gradient().gradient_accumulation_steps == 1) return;
-  state_->keep_sums();
-  core.begin_outside();  // they are no part of the first step
+  if (core.joins() && rule_.gradient().gradient_accumulation_steps > 1) {
+    state_->keep_sums();
+    core.begin_outside();  // they are no part of the first step
+  }
+  call_ = c10::str("minimize of optimizer ", core.optimizers().add(*this), " of the strategy (", rule_.name(), " of ",
+                   names_.front(), names_.size() > 1 ? ", ..." : "", ")");
+}
+
+Step::~Step() {
+  Access::core(module_)->optimizers().remove(*this);
+}
+
+// place() that failed has left neither.
+void Step::drop_step() {
+  if (flat_) flat_->drop_gradients();
+  if (exchange_) exchange_->drop_step();
 }
 
 void Step::build() {
@@ -48,8 +61,11 @@ void Step::minimize(Replica& replica, const torch::Tensor& loss) {
   const bool keeps_whole = rule_.gradient().gradient_accumulation_steps > 1 && !exchange_->shares_gradients();
   if (keeps_whole) return apply_gradients(replica, gradients(replica, loss), /*reduced=*/false);
   require_loss(replica, loss);
+  if (Access::core(replica).optimizers().several()) meet(replica);
   backward(replica, scaled(replica, loss));
-  update(replica, {.gradients = flat_->take_gradients(replica.local_id()), .scaled = true});
+  std::vector<torch::Tensor> own = flat_->take_gradients(replica.local_id());
+  flat_->note_reached(replica.local_id(), own);
+  update(replica, {.gradients = std::move(own), .scaled = true});
 }
 
 void Step::backward(Replica& replica, const torch::Tensor& loss) {
@@ -60,7 +76,7 @@ void Step::backward(Replica& replica, const torch::Tensor& loss) {
     fail<NotCapturable>("[optimizer] ", rule_.name(), ": the gradients of sharding stages 2 and 3 leave during ",
                         "backward, which cannot be captured as a graph; take stage 1, or leave jit_compile unset");
   }
-  loss.backward();
+  flat_->backward(replica.local_id(), loss);
 }
 
 // The schedule of a pipeline makes the backward passes of all microbatches, and then there is one update.
@@ -72,7 +88,10 @@ void Step::minimize_later(MicrobatchCall& call, const Replica& replica, const to
       fail<Unimplemented>("[optimizer] minimize: a parameter has a gradient of another backward(), which a pipeline ",
                           "does not add; make it a part of the loss");
     }
-    step->update(own, {.gradients = step->over_stages(own, std::move(sums)), .scaled = true});
+    step->join(own);
+    sums = step->over_stages(own, std::move(sums));
+    step->flat_->note_reached(own.local_id(), sums);
+    step->update(own, {.gradients = std::move(sums), .scaled = true});
   };
   PipelinedStep later{.owner = this,
                       .loss = scaled(replica, loss),
@@ -87,8 +106,9 @@ void Step::minimize_later(MicrobatchCall& call, const Replica& replica, const to
 std::vector<torch::Tensor> Step::gradients(Replica& replica, const torch::Tensor& loss) {
   require_whole_model("gradients()");
   require_loss(replica, loss);
-  run_backward(scaled(replica, loss));
+  flat_->backward(replica.local_id(), scaled(replica, loss));
   std::vector<torch::Tensor> taken = flat_->take_gradients(replica.local_id());
+  flat_->note_reached(replica.local_id(), taken);
   if (!rule_.gradient().loss_scale) return taken;
   const bool traced = runs_again();
   const double scale = traced ? 1.0 : state_->of(replica.local_id()).scaler.scale();
@@ -106,12 +126,26 @@ std::vector<torch::Tensor> Step::gradients(Replica& replica, const torch::Tensor
 
 void Step::apply_gradients(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced) {
   require_whole_model("apply_gradients()");
+  require_own(replica);
+  require_gradients(gradients);
+  join(replica);
   update(replica, {.gradients = std::move(gradients), .reduced = reduced});
 }
 
+void Step::meet(const Replica& replica) const {
+  if (runs_again()) return;
+  StrategyCore& core = Access::core(replica);
+  core.launch().meet(replica.local_id(), call_, nullptr, [&](std::span<void* const>) {
+    if (core.optimizers().several()) core.workers().world().gather_numbers(call_, {});
+  });
+}
+
+void Step::join(const Replica& replica) const {
+  const bool adds_up = rule_.gradient().gradient_accumulation_steps > 1;
+  if (adds_up || Access::core(replica).optimizers().several()) meet(replica);
+}
+
 void Step::update(Replica& replica, Given given) {
-  require_own(replica);
-  require_gradients(given.gradients);
   if (record::FunctionRecording::is_tracing()) return update_in_function(replica, std::move(given));
   if (GraphCapture* const capture = GraphCapture::current()) {
     return update_in_graph(*capture, replica, std::move(given));
@@ -191,6 +225,7 @@ std::vector<torch::Tensor> Step::take_sums(ReplicaProgress& progress) const {
 }
 
 torch::Tensor Step::scaled(const Replica& replica, const torch::Tensor& loss) const {
+  require_none_before(replica);
   if (rule_.gradient().loss_scale && runs_again()) {
     return loss * renewed_scale(replica, loss, fixed_scale());
   }
@@ -219,6 +254,16 @@ void Step::require_loss(const Replica& replica, const torch::Tensor& loss) const
   }
   if (!loss.requires_grad()) {
     fail<InvalidArgument>("[optimizer] minimize: the loss does not depend on any parameter that requires a gradient");
+  }
+}
+
+void Step::require_none_before(const Replica& replica) const {
+  if (!rule_.gradient().loss_scale && fixed_scale() == 1.0) return;
+  for (const torch::Tensor& parameter : flat_->tensors(replica.local_id())) {
+    if (!parameter.grad().defined()) continue;
+    fail<FailedPrecondition>("[optimizer] minimize: a parameter of shape ", parameter.sizes(), " has a gradient of ",
+                             "another backward(), whose loss was not scaled, and ", rule_.name(),
+                             " has a loss_scale; make it a part of the loss");
   }
 }
 

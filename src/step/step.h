@@ -14,6 +14,7 @@
 #include "step/graph_numbers.h"
 #include "step/optimizer_state.h"
 #include "step/stages_of_step.h"
+#include "strategy/live_optimizers.h"
 #include "strategy/memory_holders.h"
 
 namespace cohort {
@@ -21,11 +22,12 @@ namespace cohort {
 class GraphCapture;
 class MicrobatchCall;
 
-class Step : public std::enable_shared_from_this<Step>, public HoldsMemory {
+class Step : public std::enable_shared_from_this<Step>, public HoldsMemory, public LiveOptimizer {
  public:
   Step(MirroredModule module, Optimizer rule);
   Step(const Step&) = delete;
   Step& operator=(const Step&) = delete;
+  ~Step() override;
 
   // These are called inside a replica; ReplicaOptimizer has the contract of each.
   void minimize(Replica& replica, const torch::Tensor& loss);
@@ -38,6 +40,7 @@ class Step : public std::enable_shared_from_this<Step>, public HoldsMemory {
   ExchangeTimeline exchange_timeline() const { return exchange_->timeline(); }
   StateBytes state_bytes() const { return exchange_->state_bytes(); }
   HeldBytes held_bytes() const override;
+  void drop_step() override;
 
  private:
   // The gradients of an update.
@@ -66,6 +69,11 @@ class Step : public std::enable_shared_from_this<Step>, public HoldsMemory {
                                      bool reduced, double loss_scale);
   void add(ReplicaProgress& progress, const std::vector<torch::Tensor>& gradients) const;
   std::vector<torch::Tensor> take_sums(ReplicaProgress& progress) const;
+  // Joins the local replicas, and with several optimizers all workers: all have to step this one. Nothing of a step may
+  // be kept before.
+  void meet(const Replica& replica) const;
+  // Does so where a replica that does not come would part the counts of calls, or there are several optimizers.
+  void join(const Replica& replica) const;
   void update(Replica& replica, Given given);
   void update_in_function(Replica& replica, Given given);
   void update_in_graph(GraphCapture& capture, Replica& replica, Given given);
@@ -86,6 +94,8 @@ class Step : public std::enable_shared_from_this<Step>, public HoldsMemory {
   void require_own(const Replica& replica) const;
   void require_loss(const Replica& replica, const torch::Tensor& loss) const;
   void require_gradients(const std::vector<torch::Tensor>& gradients) const;
+  // Fails if there are gradients that were not made from a scaled loss.
+  void require_none_before(const Replica& replica) const;
 
   MirroredModule module_;
   Optimizer rule_;
@@ -94,6 +104,7 @@ class Step : public std::enable_shared_from_this<Step>, public HoldsMemory {
   std::unique_ptr<OptimizerState> state_;
   std::vector<std::unique_ptr<GraphNumbers>> graph_numbers_;  // [replica]; none where the host makes the updates
   std::vector<std::string> names_;
+  std::string call_;  // the text by which replicas compare their steps
   StagesOfStep stages_;
 };
 

@@ -313,6 +313,7 @@ int64_t StrategyCore::gathered_steps() const {
 }
 
 void StrategyCore::run(const std::shared_ptr<detail::Job>& job) {
+  optimizers_.begin_run();
   try {
     if (plan_.records_with_others && gathered_steps() == 0) begin_outside();
     // Workers do not draw the same numbers from LibTorch's own generator, as for torch::nn::Dropout.

@@ -25,6 +25,7 @@
 #include "strategy/cores.h"
 #include "strategy/graph_agreement.h"
 #include "strategy/launch.h"
+#include "strategy/live_optimizers.h"
 #include "strategy/memory_holders.h"
 #include "strategy/placement.h"
 #include "strategy/replica_runner.h"
@@ -170,6 +171,9 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   // Returns how many steps are held back so.
   int64_t gathered_steps() const;
 
+  // Returns the optimizers that were made under this strategy and are alive.
+  LiveOptimizers& optimizers() { return optimizers_; }
+
   // Returns who says what the memory of the replicas' devices holds.
   MemoryHolders& memory_holders() { return memory_holders_; }
 
@@ -216,6 +220,7 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   Ends in_sync_;
   std::vector<std::weak_ptr<void>> variables_;
   MemoryHolders memory_holders_;
+  LiveOptimizers optimizers_;
 };
 
 }  // namespace cohort

@@ -22,7 +22,14 @@ class OneReplica final : public Launch {
  public:
   explicit OneReplica(StrategyCore& core) : core_(core) {}
 
-  void run(const std::shared_ptr<detail::Job>& job) override { core_.call(*job, 0); }
+  void run(const std::shared_ptr<detail::Job>& job) override {
+    try {
+      core_.call(*job, 0);
+    } catch (...) {
+      core_.optimizers().drop_steps();
+      throw;
+    }
+  }
   bool has_threads() const override { return false; }
 
   void meet(int /*local_id*/, std::string_view /*what*/, void* mine,
@@ -163,6 +170,7 @@ void ThreadForEach::rethrow_first(std::vector<Outcome>& outcomes) {
     return;
   }
   core_.rendezvous().reset();
+  core_.optimizers().drop_steps();
   std::rethrow_exception(first->error);
 }
 

@@ -59,11 +59,10 @@ bool follow(Node& node, Leaves& leaves, Node*& next) {
   return true;
 }
 
-// Returns the nodes from the loss on; none if they are not such a line.
-Line line_from(const torch::Tensor& loss) {
+// Returns the nodes from the loss on; none if they are not such a line. The leaves are those that it leads to.
+Line line_from(const torch::Tensor& loss, Leaves& leaves) {
   Line line;
   if (loss.dim() != 0 || !is_plain(loss) || is_watched()) return line;
-  Leaves leaves;
   Node* node = loss.grad_fn().get();
   while (node != nullptr) {
     Node* next = nullptr;
@@ -112,12 +111,35 @@ void run(const Line& line, torch::Tensor gradient, uint32_t place) {
   }
 }
 
+void run(const Line& line, const torch::Tensor& loss) {
+  run(line, at::scalar_tensor(1, loss.options().requires_grad(false)), static_cast<uint32_t>(loss.output_nr()));
+}
+
+bool contains(const std::vector<torch::Tensor>& tensors, const torch::Tensor& wanted) {
+  return std::any_of(tensors.begin(), tensors.end(), [&](const auto& each) { return each.is_same(wanted); });
+}
+
 }  // namespace
 
 void run_backward(const torch::Tensor& loss) {
-  const Line line = line_from(loss);
+  Leaves reached;
+  const Line line = line_from(loss, reached);
   if (line.empty()) return loss.backward();
-  run(line, at::scalar_tensor(1, loss.options().requires_grad(false)), static_cast<uint32_t>(loss.output_nr()));
+  run(line, loss);
+}
+
+// The engine does not compute the gradients that nobody gets.
+void run_backward_for(const torch::Tensor& loss, const std::vector<torch::Tensor>& leaves) {
+  Leaves reached;
+  const Line line = line_from(loss, reached);
+  const auto is_wanted = [&](const AccumulateGrad* leaf) { return contains(leaves, leaf->variable); };
+  if (!line.empty() && std::all_of(reached.begin(), reached.end(), is_wanted)) return run(line, loss);
+  std::vector<torch::Tensor> wanted;  // the engine refuses those that have been frozen
+  for (const torch::Tensor& leaf : leaves) {
+    if (leaf.requires_grad()) wanted.push_back(leaf);
+  }
+  if (wanted.empty()) return;
+  loss.backward(/*gradient=*/{}, /*retain_graph=*/{}, /*create_graph=*/false, at::TensorList(wanted));
 }
 
 }  // namespace cohort

@@ -5,6 +5,8 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/types.h>
 
+#include <vector>
+
 namespace cohort {
 
 // A node of autograd whose gradients nobody needs to check, because they have the shape, the dtype and the device of
@@ -19,5 +21,8 @@ class LineNode : public torch::autograd::Node {
 // other node, there are no hooks, and nobody looks on (anomaly mode, profilers, a backward pass that this is a part
 // of). Gradients, and what else can be seen of the graph afterwards, are the same, bit by bit.
 void run_backward(const torch::Tensor& loss);
+
+// Does the same for the gradients of these leaves alone. Others on which the scalar depends get none.
+void run_backward_for(const torch::Tensor& loss, const std::vector<torch::Tensor>& leaves);
 
 }  // namespace cohort

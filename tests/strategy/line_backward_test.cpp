@@ -74,6 +74,28 @@ TEST(LineBackward, GoesAlongNodesOfOurOwn) {
   EXPECT_TRUE(own.a.grad().is_leaf());
 }
 
+TEST(LineBackward, GivesGradientsToTheLeavesThatWereNamedAlone) {
+  Sums own;
+  run_backward_for(own.add(own.a, own.b), {own.b, own.a, own.c});
+  EXPECT_EQ(own.seen.by_engine, 0) << "the line leads to no others";
+  EXPECT_EQ(own.a.grad().item<float>(), 1.0F);
+  EXPECT_FALSE(own.c.grad().defined());
+  run_backward_for(own.add(own.add(own.a, own.b), own.c), {own.b});
+  EXPECT_EQ(own.seen.by_engine, 2) << "the engine does not compute what nobody gets";
+  EXPECT_EQ(own.a.grad().item<float>(), 1.0F);
+  EXPECT_EQ(own.b.grad().item<float>(), 2.0F);
+  EXPECT_FALSE(own.c.grad().defined());
+  run_backward_for(own.add(own.a, own.b) * own.c, {own.c});
+  EXPECT_EQ(own.b.grad().item<float>(), 2.0F);
+  EXPECT_EQ(own.c.grad().item<float>(), 2.0F);
+  const torch::Tensor loss = own.add(own.a, own.b) * own.c;
+  own.b.set_requires_grad(false);
+  run_backward_for(loss, {own.b, own.c});
+  EXPECT_EQ(own.b.grad().item<float>(), 2.0F) << "has been frozen meanwhile";
+  EXPECT_EQ(own.c.grad().item<float>(), 4.0F);
+  EXPECT_EQ(own.a.grad().item<float>(), 1.0F);
+}
+
 TEST(LineBackward, LeavesAloneWhatHasBeenFrozenMeanwhile) {
   Sums own;
   const torch::Tensor loss = own.add(own.a, own.b);

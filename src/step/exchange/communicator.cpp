@@ -18,7 +18,6 @@
 #include "step/flat_gradients.h"
 #include "step/update/tensors.h"
 #include "strategy/core.h"
-#include "strategy/line_backward.h"
 #include "strategy/pipeline/stages.h"
 
 namespace cohort {
@@ -89,7 +88,7 @@ class CommunicatorExchange final : public Exchange {
   }
 
   void backward(Replica& replica, const torch::Tensor& loss) override {
-    buckets_ ? buckets_->backward(replica.local_id(), loss) : run_backward(loss);
+    buckets_ ? buckets_->backward(replica.local_id(), loss) : Exchange::backward(replica, loss);
   }
 
   Verdict step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {

@@ -7,7 +7,6 @@
 #include "base/fail.h"
 #include "base/kernels/kernels.h"
 #include "collective/gradient_wire.h"
-#include "strategy/line_backward.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {
@@ -73,8 +72,8 @@ void require_local_steps(const StrategyPlan& plan, const PathChoice& choice, con
 
 }  // namespace
 
-void Exchange::backward(Replica& /*replica*/, const torch::Tensor& loss) {
-  run_backward(loss);
+void Exchange::backward(Replica& replica, const torch::Tensor& loss) {
+  flat_.backward(replica.local_id(), loss);
 }
 
 record::HostPart::Again Exchange::update_again(int /*local_id*/, StepContext /*context*/) {

@@ -32,6 +32,8 @@ class Exchange {
   // Computes the gradients of this replica's parameters; their exchange may begin meanwhile.
   virtual void backward(Replica& replica, const torch::Tensor& loss);
   virtual ExchangeTimeline timeline() const;
+  // Drops what a step that failed has begun. No replica runs.
+  virtual void drop_step() {}
 
   // Collective: sums the gradients (unless `reduced`) and has every copy updated. `gradients` are this replica's, one a
   // parameter, undefined for zero; the caller has given them up. `context` has the rate, the step, and in grad_scale

@@ -7,7 +7,6 @@
 #include "step/exchange/overlapped.h"
 #include "step/exchange/power_sgd.h"
 #include "step/exchange/shared_memory.h"
-#include "strategy/line_backward.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {
@@ -62,7 +61,7 @@ class OverWorkers final : public SharedMemoryExchange {
   }
 
   void backward(Replica& replica, const torch::Tensor& loss) override {
-    overlapped_ ? overlapped_->backward(replica.local_id(), loss) : run_backward(loss);
+    overlapped_ ? overlapped_->backward(replica.local_id(), loss) : Exchange::backward(replica, loss);
   }
   std::vector<torch::Tensor> own_state() const override {
     if (power_sgd_) return power_sgd_->state();

@@ -15,7 +15,6 @@
 #include "step/sharding/shard_plan.h"
 #include "step/sharding/shard_update.h"
 #include "strategy/core.h"
-#include "strategy/line_backward.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {
@@ -54,6 +53,7 @@ class ShardedExchange final : public Exchange {
         gradients_(core_, flat_, plan_, /*overlaps=*/shares_gradients() && messages_travel_alone(core_)) {
     if (shares_gradients() && waits_in_backward(core_)) {
       watched_.emplace(flat_, [this](int local_id, std::size_t p) {
+        flat_.note_reached(local_id, p);
         gradients_.take(local_id, p, std::exchange(flat_.tensors(local_id)[p].mutable_grad(), {}));
       });
     }
@@ -69,12 +69,13 @@ class ShardedExchange final : public Exchange {
   }
 
   void backward(Replica& replica, const torch::Tensor& loss) override {
-    if (!watched_) return run_backward(loss);
+    if (!watched_) return Exchange::backward(replica, loss);
     gradients_.begin(replica.local_id());
     watched_->run(replica.local_id(), loss);
     if (replica.local_id() == 0) gradients_.end_backward();
   }
   ExchangeTimeline timeline() const override { return gradients_.timeline(); }
+  void drop_step() override { gradients_.drop_step(); }
 
   Verdict step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
     return update(replica, scatter(replica, std::move(gradients), reduced), context);

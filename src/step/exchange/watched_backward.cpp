@@ -58,13 +58,13 @@ void WatchedBackward::run(int local_id, const torch::Tensor& loss) {
     const auto own = std::make_shared<Watch>(Watch{.came = watch_->came, .on = watch_->on});
     own->on[static_cast<std::size_t>(local_id)] = 1;
     const Accumulators held = hook(local_id, own);
-    loss.backward();
+    flat_.backward(local_id, loss);
     return;
   }
   char& on = watch_->on[static_cast<std::size_t>(local_id)];
   on = 1;
   try {
-    loss.backward();
+    flat_.backward(local_id, loss);
   } catch (...) {
     on = 0;
     throw;

@@ -15,9 +15,16 @@ namespace cohort {
 
 namespace {
 
+// Returns 0 for an undefined tensor. A sparse one has memory in two others.
+int64_t bytes_of(const torch::Tensor& tensor) {
+  if (!tensor.defined()) return 0;
+  const bool sparse = tensor.is_sparse();
+  return static_cast<int64_t>(sparse ? tensor._values().nbytes() + tensor._indices().nbytes() : tensor.nbytes());
+}
+
 int64_t bytes_of(const std::vector<torch::Tensor>& tensors) {
   int64_t bytes = 0;
-  for (const torch::Tensor& tensor : tensors) bytes += tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
+  for (const torch::Tensor& tensor : tensors) bytes += bytes_of(tensor);
   return bytes;
 }
 

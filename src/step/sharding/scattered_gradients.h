@@ -33,9 +33,12 @@ class ScatteredGradients {
   ScatteredGradients& operator=(const ScatteredGradients&) = delete;
   ~ScatteredGradients();
 
-  // Begins a step of a local replica in which gradients come by take() before sums() is called. What an earlier step
-  // that failed has left is dropped.
+  // Begins a step of a local replica in which gradients come by take() before sums() is called.
   void begin(int local_id);
+  // Has the next step of each local replica begin anew, after one that failed.
+  void drop_step() {
+    for (ReplicaStep& step : steps_) step.begun = false;
+  }
   // Takes the gradient of a parameter, undefined for zero, and sends the messages that are complete now, in the order
   // of the units. FailedPrecondition: it came before.
   void take(int local_id, std::size_t parameter, torch::Tensor gradient);
