@@ -58,6 +58,33 @@ class InRun {
   std::atomic<bool>& flag_;
 };
 
+// Refuses a process that was forked off after the strategy was made, whose threads it lacks, or after any strategy has
+// run, when LibTorch's pools have threads. Both would wait for these without end.
+void require_no_fork(int forks_at_birth, const std::string& strategy) {
+  static const int forks_at_first_run = forks();
+  if (forks() == forks_at_birth && forks() == forks_at_first_run) return;
+  fail<FailedPrecondition>("[strategy] ", strategy, ": run() was called in a process that was forked off after ",
+                           forks() == forks_at_birth ? "another strategy had run" : "the strategy was made",
+                           ", and has none of its threads; fork before the first run() and make strategies in the ",
+                           "child, or start another program (posix_spawn)");
+}
+
+// Refuses a second run() while it lives.
+class RunsAlone {
+ public:
+  RunsAlone(std::atomic<bool>& running, const std::string& strategy) : running_(running) {
+    if (!running_.exchange(true)) return;
+    fail<FailedPrecondition>("[strategy] ", strategy, ": run() was called before another run() of this strategy has ",
+                             "returned; call it from one thread at a time, or make a strategy for each thread");
+  }
+  RunsAlone(const RunsAlone&) = delete;
+  RunsAlone& operator=(const RunsAlone&) = delete;
+  ~RunsAlone() { running_ = false; }
+
+ private:
+  std::atomic<bool>& running_;
+};
+
 }  // namespace
 
 std::shared_ptr<WorkerGroup> only_this_process() {
@@ -313,6 +340,8 @@ int64_t StrategyCore::gathered_steps() const {
 }
 
 void StrategyCore::run(const std::shared_ptr<detail::Job>& job) {
+  require_no_fork(forks_, plan_.name);
+  const RunsAlone alone(running_, plan_.name);
   optimizers_.begin_run();
   try {
     if (plan_.records_with_others && gathered_steps() == 0) begin_outside();

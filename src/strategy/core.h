@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/forks.h"
 #include "cohort/device.h"
 #include "cohort/mesh_strategy.h"
 #include "cohort/replica.h"
@@ -221,6 +222,8 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   std::vector<std::weak_ptr<void>> variables_;
   MemoryHolders memory_holders_;
   LiveOptimizers optimizers_;
+  std::atomic<bool> running_ = false;  // a run() has not returned
+  int forks_ = forks();                // when the strategy was made
 };
 
 }  // namespace cohort

@@ -1,7 +1,9 @@
 // These tests are about failures: each ends in a clear error, soon, and the strategy can be used again.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <thread>
@@ -60,6 +62,47 @@ TEST(Failures, AReplicaThatThrowsWithinACollectiveStopsTheOthersAndItsErrorArriv
       });
     });
     EXPECT_THAT(error, HasSubstr("single memory location"));
+    expect_usable(strategy);
+  }
+}
+
+TEST(Failures, RunFromASecondThreadIsRefused) {
+  for (const int replicas : {1, 2}) {
+    const auto strategy = mirrored(replicas);
+    std::atomic<bool> runs = false, may_end = false;
+    std::thread first([&] {
+      strategy.run([&] {
+        runs = true;
+        while (!may_end) std::this_thread::sleep_for(1ms);
+      });
+    });
+    while (!runs) std::this_thread::sleep_for(1ms);
+    EXPECT_THAT(error_of<FailedPrecondition>([&] { strategy.run([] {}); }),
+                HasSubstr("run() was called before another run() of this strategy has returned"));
+    may_end = true;
+    first.join();
+    expect_usable(strategy);
+  }
+}
+
+// A child has none of its parent's threads: neither those of the replicas nor those of LibTorch.
+TEST(Failures, RunInAForkedProcessIsRefused) {
+  for (const int replicas : {1, 2}) {
+    const auto strategy = mirrored(replicas);
+    expect_usable(strategy);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::alarm(300);  // ends a child that waits
+      const std::string before = error_of<FailedPrecondition>([&] { strategy.run([] {}); });
+      const auto made_there = mirrored(replicas);
+      const std::string after = error_of<FailedPrecondition>([&] { made_there.run([] {}); });
+      const bool named = before.find("after the strategy was made") != std::string::npos &&
+                         after.find("after another strategy had run") != std::string::npos;
+      ::_exit(named ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << replicas << " replica(s), status " << status;
     expect_usable(strategy);
   }
 }
