@@ -33,7 +33,7 @@ struct VariableOptions {
       VariableSynchronization::kAuto;  // the moment at which the copies are made equal
   // The way in which the replicas' values become one when they are written (kOnWrite) or read (kOnRead).
   VariableAggregation aggregation = VariableAggregation::kNone;
-  // Says whether gradients are kept for it. Unset: true, and false for kOnRead (true there: InvalidArgument).
+  // Says whether gradients are kept for it. Unset: true, and false for kOnRead, where replicas have their own.
   std::optional<bool> trainable = std::nullopt;
 };
 
@@ -49,10 +49,10 @@ class Variable {
   // FailedPrecondition).
   torch::Tensor read() const;
 
-  // Called in a replica for a kOnWrite variable, aggregates the values of all replicas and sets every component;
-  // without an aggregation: InvalidArgument. It is a collective: all replicas must call it. kOnRead: sets the own
-  // component. Across replicas: gives every component the value (kOnRead with kSum: value / replicas, so that the sum
-  // is the value).
+  // Called in a replica for a kOnWrite variable, aggregates the values of all replicas and sets every component, in
+  // a collective of all. kOnRead, and no aggregation: sets the own component; if the replicas share one, without an
+  // aggregation: InvalidArgument. Across replicas: gives every component the value (kOnRead with kSum: value /
+  // replicas, so that the sum is the value).
   void assign(const torch::Tensor& value) const;
 
   // Adds as assign() sets. InvalidArgument: it is called across replicas, for kOnRead with kSum.

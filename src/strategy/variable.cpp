@@ -36,9 +36,6 @@ Variable Strategy::variable(const torch::Tensor& initial, const VariableOptions&
   if (options.synchronization == VariableSynchronization::kAuto) {
     made->options.synchronization = VariableSynchronization::kOnWrite;
   }
-  if (made->on_read() && options.trainable.value_or(false)) {
-    fail<InvalidArgument>("[variable] ", options.name, ": a variable that is synchronised on read cannot be trainable");
-  }
   torch::Tensor value = initial.detach().clone();
   core_->broadcast_from_chief({&value, 1});
   const bool trainable = options.trainable.value_or(!made->on_read() && initial.is_floating_point());

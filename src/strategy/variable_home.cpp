@@ -32,7 +32,8 @@ class HomeHere final : public VariableHome {
     const torch::NoGradGuard no_grad;
     if (inside == nullptr) {
       components_->each([&](torch::Tensor& each) { apply(change, each, value.detach().to(each.options())); });
-    } else if (components_->on_read()) {
+    } else if (components_->on_read() ||
+               (components_->options.aggregation == VariableAggregation::kNone && !is_shared())) {
       torch::Tensor own = components_->values[*inside].detach();
       apply(change, own, value.detach().to(own.options()));
     } else {
@@ -41,12 +42,16 @@ class HomeHere final : public VariableHome {
   }
 
  private:
+  // Returns whether replicas of this process have one component together.
+  bool is_shared() const {
+    return components_->values.size() > 1 && same_memory(components_->values[1], components_->values[0]);
+  }
+
   // The values are aggregated, then every storage is written by one replica.
   void write_together(Replica& replica, const torch::Tensor& value, VariableChange change, std::string_view method) {
     const PerReplica<torch::Tensor>& values = components_->values;
     const torch::Tensor result = components_->aggregate(replica, value, method);
-    const bool shared = replica.local_id() > 0 && same_memory(values[replica], values[0]);
-    if (!shared) {
+    if (replica.local_id() == 0 || !is_shared()) {
       torch::Tensor own = values[replica].detach();
       apply(change, own, result);
     }
@@ -111,7 +116,8 @@ torch::Tensor VariableComponents::aggregate(Replica& replica, const torch::Tenso
   Communicator& group = replica.communicator();
   if (options.aggregation == VariableAggregation::kNone && group.size() > 1) {
     fail<InvalidArgument>("[variable] ", options.name, ": ", method, " from the replicas of ", core->plan().name,
-                          " needs an aggregation (sum, mean or only_first_replica) that says how their values become ",
+                          ", which keep it together, needs an aggregation (sum, mean or only_first_replica) that says "
+                          "how their values become ",
                           "one; give it in VariableOptions, or assign outside run()");
   }
   const torch::NoGradGuard no_grad;

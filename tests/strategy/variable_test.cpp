@@ -42,8 +42,23 @@ TEST_P(OnWrite, AnAssignmentFromTheReplicasIsAggregated) {
   }
 }
 
-TEST_P(OnWrite, WithoutAnAggregationItIsRefused) {
-  const Strategy s = strategy();
+// As in TensorFlow 2.21.
+TEST(OnWriteOfOnesOwn, WithoutAnAggregationEachReplicaWritesItsOwnComponent) {
+  const MirroredStrategy s({.devices = cpu_devices(3)});
+  const Variable v = s.variable(torch::zeros({1}));
+  s.run([&](Replica& replica) {
+    v.assign(torch::full({1}, replica.id() + 1.0));
+    if (replica.id() != 1) v.assign_add(torch::ones({1}));
+    if (replica.id() == 2) v.assign_sub(torch::full({1}, 3.0));
+  });
+  EXPECT_EQ(v.components()[0].item<double>(), 2.0);
+  EXPECT_EQ(v.components()[1].item<double>(), 2.0);
+  EXPECT_EQ(v.components()[2].item<double>(), 1.0);
+  EXPECT_EQ(v.read().item<double>(), 2.0) << "across replicas the first component is the value";
+}
+
+TEST(OnWriteTogether, WithoutAnAggregationItIsRefused) {
+  const CentralStorageStrategy s({.compute_devices = cpu_devices(3)});
   const Variable v = s.variable(torch::zeros({1}), {.name = "counter"});
   EXPECT_THAT(error_of<InvalidArgument>([&] { s.run([&](Replica&) { v.assign_add(torch::ones({1})); }); }),
               HasSubstr("counter: assign_add from the replicas of"));
@@ -99,10 +114,18 @@ TEST(OnRead, ReplicasWriteTheirOwnAndReadingAggregates) {
   EXPECT_EQ(mean.read().item<double>(), 10.0);
 }
 
+// As in TensorFlow 2.21: each replica has gradients of its own.
+TEST(OnRead, MayBeTrainable) {
+  const MirroredStrategy s({.devices = cpu_devices(2)});
+  const Variable v = s.variable(torch::ones({1}), {.synchronization = Sync::kOnRead, .trainable = true});
+  s.run([&](Replica& replica) { (v.read() * (replica.id() + 1.0)).sum().backward(); });
+  EXPECT_EQ(v.components()[0].grad().item<double>(), 1.0);
+  EXPECT_EQ(v.components()[1].grad().item<double>(), 2.0);
+}
+
 TEST(Variable, WrongOptionsAndStrangersAreRefused) {
   const MirroredStrategy s({.devices = cpu_devices(2)});
   EXPECT_THROW(s.variable(torch::zeros({1}), {.synchronization = Sync::kNone}), InvalidArgument);
-  EXPECT_THROW(s.variable(torch::zeros({1}), {.synchronization = Sync::kOnRead, .trainable = true}), InvalidArgument);
   const MirroredStrategy other({.devices = cpu_devices(2)});
   const Variable v = s.variable(torch::zeros({1}));
   EXPECT_TRUE(s.owns(v));
