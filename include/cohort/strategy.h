@@ -301,9 +301,9 @@ class OneDeviceStrategy : public Strategy {
 };
 
 struct MirroredOptions {
-  // The devices, as device strings, each of which gets a replica. If the list is empty it is every visible GPU, or the
-  // CPU if there is none. cpu_devices(n) makes a list for CPU replicas. InvalidArgument: a device is there twice.
-  // NotFound: it does not exist.
+  // The devices, as device strings, each of which gets a replica. If the list is empty it is every visible GPU, or each
+  // logical CPU if there is none. cpu_devices(n) makes a list for CPU replicas. InvalidArgument: a device is there
+  // twice. NotFound: it does not exist.
   std::vector<std::string> devices = {};
   ExchangeOptions exchange = {};  // options of the exchange of gradients
   ShardingOptions sharding = {};  // the states that the replicas share

@@ -48,6 +48,15 @@ TEST(Strategy, RunCallsEveryReplicaOnItsOwnThreadWithItsComponent) {
   }
 }
 
+// As in TensorFlow 2.21.
+TEST(Strategy, WithoutGpusAMirroredStrategyHasAReplicaForEachLogicalCpu) {
+  if (!list_logical_devices("GPU").empty()) GTEST_SKIP() << "GPUs are here";
+  (void)cpu_devices(2);
+  const auto cpus = static_cast<int>(list_logical_devices("CPU").size());
+  EXPECT_GE(cpus, 2);
+  EXPECT_EQ(MirroredStrategy().num_replicas_in_sync(), cpus);
+}
+
 TEST(Strategy, RunTakesFunctionsWithoutAReplicaAndReturnsNothingForVoid) {
   const auto strategy = mirrored(2);
   EXPECT_THAT(strategy.run([](int x) { return x + 1; }, PerReplica<int>({1, 2})).values(), ElementsAre(2, 3));

@@ -34,6 +34,14 @@ void divide_inputs(StrategyPlan& plan, const MirroredOptions& options) {
   divide_inputs_along(plan, "mirrored", "space", train, eval);
 }
 
+// Returns the names of all logical CPUs if no GPU is visible, as TensorFlow takes them.
+std::vector<std::string> all_cpus_without_gpus() {
+  if (!list_logical_devices("GPU").empty()) return {};
+  std::vector<std::string> names;
+  for (const LogicalDevice& cpu : list_logical_devices("CPU")) names.push_back(cpu.name());
+  return names;
+}
+
 StrategyPlan mirrored_plan(const MirroredOptions& options) {
   require_one_of("mirrored", options.devices, options.mesh);
   std::vector<std::string> devices = options.devices;
@@ -41,6 +49,7 @@ StrategyPlan mirrored_plan(const MirroredOptions& options) {
     const Topology& topology = batch_topology("mirrored", *options.mesh);
     for (int r = 0; r < topology.size(); ++r) devices.push_back(topology.place(r).device.to_string());
   }
+  if (devices.empty()) devices = all_cpus_without_gpus();
   StrategyPlan plan = local_plan("mirrored", choose_devices("mirrored", devices));
   if (options.mesh) plan.topology = options.mesh->topology();
   plan.exchange = options.exchange;
