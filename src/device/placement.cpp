@@ -29,11 +29,14 @@ LogicalDevice resolve(const DeviceSpec& spec) {
   }
 }
 
+// The program has asked for these lines, so that they come whatever the level of the logger is.
 void log_placed(std::string_view name, torch::Device device) {
-  if (!log_placement) return;
-  spdlog::logger& logger = log();
-  logger.log(spdlog::level::critical, "[device] {} placed on {} ({})", name, current_logical_device().spec.to_string(),
-             device.str());
+  const spdlog::logger& logger = log();
+  if (!log_placement || logger.level() == spdlog::level::off) return;
+  const std::string text =
+      c10::str("[device] ", name, " placed on ", current_logical_device().spec.to_string(), " (", device.str(), ")");
+  const spdlog::details::log_msg line(logger.name(), spdlog::level::info, text);
+  for (const spdlog::sink_ptr& sink : logger.sinks()) sink->log(line);
 }
 
 }  // namespace

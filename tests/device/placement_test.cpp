@@ -47,6 +47,8 @@ TEST(Placement, PlacesAndLogs) {
   set_log_device_placement(false);
   EXPECT_NE(logged.find("linear placed on /job:localhost/replica:0/task:0/device:CPU:0"), std::string::npos) << logged;
   EXPECT_NE(logged.find("input placed on"), std::string::npos) << logged;
+  EXPECT_NE(logged.find("[info]"), std::string::npos) << logged;
+  EXPECT_EQ(logged.find("critical"), std::string::npos) << logged;
 }
 
 }  // namespace
