@@ -1,3 +1,5 @@
+#include <spdlog/sinks/sink.h>
+
 #include <atomic>
 
 #include "base/fail.h"
