@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/first_derivative.h"
+#include "base/one_layout.h"
 #include "strategy/saved_communicator.h"
 #include "strategy/space/rules.h"
 
@@ -104,12 +105,12 @@ class SyncBatchNorm : public torch::autograd::Function<SyncBatchNorm> {
     const double epsilon = context->saved_data["epsilon"].toDouble();
     const int64_t channels = x.size(1);
     // What the gradients would be if mean and variance were constants.
-    torch::Tensor dx = gradients[0];
+    torch::Tensor dx = has_ambiguous_layout(x) ? gradients[0].contiguous(x.suggest_memory_format()) : gradients[0];
     torch::Tensor weight_gradient = at::zeros_like(weight);
     torch::Tensor bias_gradient = at::zeros_like(weight);
     if (x.numel() > 0) {
       std::tie(dx, weight_gradient, bias_gradient) = at::native_batch_norm_backward(
-          gradients[0], x, weight, mean, var, {}, {}, /*train=*/false, epsilon, {true, true, true});
+          dx, x, weight, mean, var, {}, {}, /*train=*/false, epsilon, {true, true, true});
     }
     // The gradient of a mean over the global batch needs sums over all replicas; those of the parameters stay this
     // replica's own, because the optimizer, or enter_line(), sums them.
@@ -143,7 +144,8 @@ torch::Tensor sync_batch_norm(const torch::Tensor& x, const SyncBatchNormArgs& a
   const auto options = x.options().requires_grad(false);
   const torch::Tensor weight = args.weight.defined() ? args.weight : torch::ones({x.size(1)}, options);
   const torch::Tensor bias = args.bias.defined() ? args.bias : torch::zeros({x.size(1)}, options);
-  return SyncBatchNorm::apply(x, weight, bias, args, groups);
+  const torch::Tensor input = has_ambiguous_layout(x) ? x.contiguous(x.suggest_memory_format()) : x;
+  return SyncBatchNorm::apply(input, weight, bias, args, groups);
 }
 
 }  // namespace cohort

@@ -49,6 +49,22 @@ TEST(BatchNormalizationTest, MatchesTheFunctional) {
   }
 }
 
+TEST(BatchNormalizationTest, TheChannelsAreWhereTheAxisSays) {
+  const torch::Tensor x = random({6, 3, 4, 5}) * 3 + 1;
+  for (const int64_t axis : {2, 3, -1, -2}) {
+    const auto layer = build({.axis = axis}, {3, 4, 5});
+    const int64_t channels = x.size(axis);
+    const auto first = build({}, {channels, 60 / channels});
+    const torch::Tensor moved = x.movedim(axis, 1);
+    const torch::Tensor wanted = first->forward(moved.flatten(2)).view(moved.sizes()).movedim(1, axis);
+    EXPECT_LT(distance(layer->forward(x), wanted), 1e-12);
+    EXPECT_LT(distance(named(*layer, "running_var"), named(*first, "running_var")), 1e-12);
+  }
+  EXPECT_THROW(BatchNormalization({.axis = 0}), InvalidArgument);
+  EXPECT_THROW(BatchNormalization({.axis = 4}).kind().output_shape({.name = "bn", .input = {3, 4, 5}}),
+               InvalidArgument);
+}
+
 TEST(BatchNormalizationTest, TheMovingVarianceIsTheOneThatWasChosen) {
   for (const Shape& shape : {Shape{3}, Shape{3, 4}, Shape{3, 4, 5}}) {
     Shape batch = shape;

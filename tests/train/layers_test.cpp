@@ -74,6 +74,30 @@ TEST(InitializerTest, HaveTheirVariance) {
   EXPECT_EQ(layer(random({1, 3})).sum().item<double>(), 2.0);
 }
 
+TEST(ActivationTest, SparsemaxIsAProjection) {
+  // The largest two of the first row are above (1.089 + 0.599 - 1) / 2 = 0.344.
+  const torch::Tensor x =
+      torch::tensor({{-0.6, 0.34, 0.599, 1.089}, {3.0, 1.0, 0.0, 1.0}}, torch::kDouble).requires_grad_();
+  const torch::Tensor y = Activation("sparsemax")(x);
+  expect_close(y, torch::tensor({{0.0, 0.0, 0.255, 0.745}, {1.0, 0.0, 0.0, 0.0}}, torch::kDouble));
+  (y * torch::tensor({1.0, 2.0, 3.0, 4.0}, torch::kDouble)).sum().backward();
+  // Within the support the gradient less its mean: 3 - 3.5 and 4 - 3.5.
+  expect_close(x.grad(), torch::tensor({{0.0, 0.0, -0.5, 0.5}, {0.0, 0.0, 0.0, 0.0}}, torch::kDouble));
+}
+
+TEST(ActivationTest, PiecewiseOnes) {
+  const torch::Tensor x = torch::tensor({-2.0, -0.5, 0.25, 0.75, 3.0}, torch::kDouble);
+  const auto expect = [&](const char* name, std::vector<double> wanted) {
+    expect_close(Activation(name)(x), torch::tensor(wanted, torch::kDouble));
+  };
+  expect("sparse_plus", {0.0, 0.0625, 0.390625, 0.765625, 3.0});
+  expect("sparse_sigmoid", {0.0, 0.25, 0.625, 0.875, 1.0});
+  expect("hard_shrink", {-2.0, 0.0, 0.0, 0.75, 3.0});
+  expect("hard_tanh", {-1.0, -0.5, 0.25, 0.75, 1.0});
+  expect("hard_swish", {-2.0 / 6, -0.5 * 2.5 / 6, 0.25 * 3.25 / 6, 0.75 * 3.75 / 6, 3.0});
+  expect_close(Activation("tanh_shrink")(x), x - torch::tanh(x));
+}
+
 TEST(ActivationTest, MatchesTheFunctional) {
   const torch::Tensor x = random({4, 6});
   expect_close(Activation(Activation::kLeakyRelu)(x), F::leaky_relu(x, F::LeakyReLUFuncOptions().negative_slope(0.2)));

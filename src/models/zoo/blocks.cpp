@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/fail.h"
+#include "base/one_layout.h"
 #include "cohort/pipeline_strategy.h"
 #include "cohort/replica.h"
 #include "strategy/context.h"
@@ -73,9 +74,12 @@ torch::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const torch::Tensor& x, b
     return x * norm->weight.view({1, -1, 1, 1}) + norm->bias.view({1, -1, 1, 1});
   }
   if (learns && !is_elsewhere()) norm->num_batches_tracked.add_(1);
-  if (learns && x.numel() == x.size(1) && !space::is_divided(x)) return norm_of_one(norm, x);
-  return at::batch_norm(x, norm->weight, norm->bias, norm->running_mean, norm->running_var, learns,
-                        norm->options.momentum().value(), norm->options.eps(), /*cudnn_enabled=*/true);
+  const auto normalize = [&](const torch::Tensor& input) {
+    return at::batch_norm(input, norm->weight, norm->bias, norm->running_mean, norm->running_var, learns,
+                          norm->options.momentum().value(), norm->options.eps(), /*cudnn_enabled=*/true);
+  };
+  if (space::is_divided(x)) return normalize(x);
+  return learns && x.numel() == x.size(1) ? norm_of_one(norm, x) : normalize_in_one_layout(x, normalize);
 }
 
 void Chain::push_back(const std::shared_ptr<LayerModule>& link) {

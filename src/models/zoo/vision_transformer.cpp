@@ -115,7 +115,7 @@ class EncoderBlock final : public LayerModule, public DividedModule {
 
  private:
   torch::Tensor dense(const torch::Tensor& x) {
-    torch::Tensor inner = at::gelu(affine(mlp_in_, axis_.empty() ? x : enter_axis(x, axis_)));
+    torch::Tensor inner = Activation(Activation::kGelu)(affine(mlp_in_, axis_.empty() ? x : enter_axis(x, axis_)));
     if (is_training() && dropout_ > 0.0) inner = drop_part(inner, dropout_, axis_, 2);
     return axis_.empty() ? affine(mlp_out_, inner)
                          : sum_like(x, at::linear(inner, mlp_out_->weight), axis_) + mlp_out_->bias;

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/one_layout.h"
 #include "cohort/train/layers.h"
+#include "strategy/space/divided.h"
 #include "train/layers/parts_between.h"
 #include "train/layers/support.h"
 
@@ -28,6 +30,18 @@ constexpr std::array kNames = {
     Name{"gelu", Activation::kGelu},
     Name{"sigmoid", Activation::kSigmoid},
     Name{"hard_sigmoid", Activation::kHardSigmoid},
+    Name{"hard_silu", Activation::kHardSilu},
+    Name{"hard_swish", Activation::kHardSilu},
+    Name{"hard_tanh", Activation::kHardTanh},
+    Name{"hard_shrink", Activation::kHardShrink},
+    Name{"soft_shrink", Activation::kSoftShrink},
+    Name{"tanh_shrink", Activation::kTanhShrink},
+    Name{"celu", Activation::kCelu},
+    Name{"log_sigmoid", Activation::kLogSigmoid},
+    Name{"squareplus", Activation::kSquareplus},
+    Name{"sparse_plus", Activation::kSparsePlus},
+    Name{"sparse_sigmoid", Activation::kSparseSigmoid},
+    Name{"sparsemax", Activation::kSparsemax},
     Name{"tanh", Activation::kTanh},
     Name{"softmax", Activation::kSoftmax},
     Name{"log_softmax", Activation::kLogSoftmax},
@@ -40,6 +54,61 @@ constexpr std::array kNames = {
 };
 
 constexpr double kLeakySlope = 0.2;
+
+// LibTorch 1.13 takes another kernel for the gradient of a contiguous input. It leaves its result unwritten where the
+// gradient has other strides.
+torch::Tensor gelu_in_one_layout(const torch::Tensor& x) {
+  if (space::is_divided(x)) return space::make_divided(gelu_in_one_layout(space::part_of(x)), space::layout_of(x));
+  const torch::Tensor y = at::gelu(x);
+  if (x.device().is_cpu() && x.is_contiguous()) lay_out_gradient(y, at::MemoryFormat::Contiguous);
+  return y;
+}
+
+// x^2 / 4 between two straight lines: the integral of the sparse sigmoid.
+torch::Tensor sparse_plus(const torch::Tensor& x) {
+  const torch::Tensor curve = (x + 1).square() / 4;
+  return at::where(x.le(-1), at::zeros_like(x), at::where(x.ge(1), x, curve));
+}
+
+// The nearest point of the probability simplex (Martins and Astudillo, 2016): what is above a threshold, which is such
+// that the sum is 1.
+torch::Tensor sparsemax(const torch::Tensor& x) {
+  const torch::Tensor sorted = std::get<0>(at::sort(x, -1, /*descending=*/true));
+  const torch::Tensor sums = at::cumsum(sorted, -1) - 1;
+  const torch::Tensor counts = at::arange(1, x.size(-1) + 1, x.options().requires_grad(false));
+  const torch::Tensor support = (sorted * counts > sums).sum(-1, /*keepdim=*/true);
+  return at::relu(x - at::gather(sums, -1, support - 1) / support);
+}
+
+// The activations that are rarer, each an expression.
+torch::Tensor rarer(Activation::Kind kind, const torch::Tensor& x) {
+  switch (kind) {
+    case Activation::kHardSilu:
+      return at::hardswish(x);
+    case Activation::kHardTanh:
+      return at::clamp(x, -1, 1);
+    case Activation::kHardShrink:
+      return at::hardshrink(x);
+    case Activation::kSoftShrink:
+      return at::softshrink(x);
+    case Activation::kTanhShrink:
+      return x - at::tanh(x);
+    case Activation::kCelu:
+      return at::celu(x);
+    case Activation::kLogSigmoid:
+      return at::log_sigmoid(x);
+    case Activation::kSquareplus:
+      return (x + at::sqrt(at::square(x) + 4)) / 2;
+    case Activation::kSparsePlus:
+      return sparse_plus(x);
+    case Activation::kSparseSigmoid:
+      return at::clamp((x + 1) / 2, 0, 1);
+    case Activation::kSparsemax:
+      return sparsemax(x);
+    default:
+      return x;
+  }
+}
 
 class ActivationModule final : public LayerModule, public PartsBetween {
  public:
@@ -105,7 +174,7 @@ torch::Tensor Activation::operator()(const torch::Tensor& x) const {
     case kSelu:
       return at::selu(x);
     case kGelu:
-      return at::gelu(x);
+      return gelu_in_one_layout(x);
     case kSigmoid:
       return at::sigmoid(x);
     case kHardSigmoid:
@@ -126,8 +195,9 @@ torch::Tensor Activation::operator()(const torch::Tensor& x) const {
       return at::mish(x);
     case kExponential:
       return at::exp(x);
+    default:
+      return rarer(kind_, x);
   }
-  return x;
 }
 
 torch::Tensor Activation::overwrite(torch::Tensor x) const {

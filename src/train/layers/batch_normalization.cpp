@@ -2,11 +2,13 @@
 // LibTorch takes many times as long.
 #include <ATen/Functions.h>
 
+#include "base/one_layout.h"
 #include "cohort/mirrored.h"
 #include "cohort/replica.h"
 #include "cohort/train/layers.h"
 #include "strategy/context.h"
 #include "strategy/pipeline/microbatch_call.h"
+#include "strategy/space/divided.h"
 #include "strategy/sync_batch_norm.h"
 #include "train/layers/parts_between.h"
 #include "train/layers/support.h"
@@ -24,8 +26,9 @@ class BatchNormModule final : public LayerModule,
  public:
   BatchNormModule(const BatchNormalizationOptions& options, const BuildContext& context)
       : name_(context.name),
-        channels_(context.input[0]),
         rank_(static_cast<int64_t>(context.input.size()) + 1),
+        dim_(options.axis < 0 ? options.axis + rank_ : options.axis),
+        channels_(context.input[static_cast<std::size_t>(dim_ - 1)]),
         momentum_(1.0 - options.momentum),
         epsilon_(options.epsilon),
         synchronized_(options.synchronized),
@@ -44,7 +47,8 @@ class BatchNormModule final : public LayerModule,
 
   torch::Tensor forward(const torch::Tensor& x) override {
     const bool in_parts = passed_from() != nullptr;
-    check_input(name_, kBatchNormalization, x, rank_, 1, in_parts ? part_ : channels_);
+    check_input(name_, kBatchNormalization, x, rank_, dim_, in_parts ? part_ : channels_);
+    if (dim_ != 1) return by_rows(x);
     if (axis_.empty()) return compute(x, {running_mean_, running_var_});
     const Running own = own_running();
     const torch::Tensor y = compute(in_parts ? x : part_along(x, axis_, 1), own);
@@ -52,8 +56,26 @@ class BatchNormModule final : public LayerModule,
     return in_parts ? y : gather_along(y, axis_, 1);
   }
 
+  // As Keras': what is masked is normalized, too, but does not count in the statistics.
+  torch::Tensor forward_masked(const torch::Tensor& x, const torch::Tensor& mask) override {
+    if (!learns() || x.numel() == 0) return forward(x);
+    check_input(name_, kBatchNormalization, x, rank_, dim_, channels_);
+    if (!axis_.empty() || (synchronized_ && replica_among_others() != nullptr)) {
+      fail<Unimplemented>("[layers] ", name_, " (BatchNormalization): a mask came, and the layer is ",
+                          axis_.empty() ? "synchronized" : "divided along an axis of the mesh",
+                          "; statistics of the steps that count are not supported there");
+    }
+    count_batch();
+    return learn_masked(x, mask);
+  }
+  torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override { return mask; }
+
   // The replicas along the axis normalize some channels each. The running statistics, which are buffers, are whole.
   void divide(const std::map<std::string, ParameterAxes>& axes, const Topology& topology) override {
+    if (dim_ != 1) {
+      fail<InvalidArgument>("[mesh] layout: BatchNormalization \"", name_, "\" has its channels in dimension ", dim_,
+                            "; it can be cut where they are in dimension 1");
+    }
     axis_ = axes.begin()->second[0];
     std::map<std::string, ParameterAxes> wanted;
     if (weight_.defined()) wanted["weight"] = {axis_};
@@ -94,7 +116,50 @@ class BatchNormModule final : public LayerModule,
 
   torch::Tensor normalize(const torch::Tensor& x, const torch::Tensor& mean, const torch::Tensor& var,
                           bool learn) const {
-    return at::batch_norm(x, weight_, bias_, mean, var, learn, momentum_, epsilon_, /*cudnn_enabled=*/true);
+    const auto norm = [&](const torch::Tensor& input) {
+      return at::batch_norm(input, weight_, bias_, mean, var, learn, momentum_, epsilon_, /*cudnn_enabled=*/true);
+    };
+    return space::is_divided(x) ? norm(x) : normalize_in_one_layout(x, norm);
+  }
+
+  // Computes channels in another dimension than 1: the rest are rows.
+  torch::Tensor by_rows(const torch::Tensor& x) {
+    const torch::Tensor last = x.movedim(dim_, -1);
+    const torch::Tensor y = compute(last.reshape({-1, channels_}), {running_mean_, running_var_});
+    return y.reshape(last.sizes()).movedim(-1, dim_);
+  }
+
+  // The mask is [batch, steps], the first two dimensions of x.
+  torch::Tensor learn_masked(const torch::Tensor& x, const torch::Tensor& mask) {
+    std::vector<int64_t> shape(static_cast<std::size_t>(rank_), 1);
+    shape[0] = x.size(0);
+    shape[1] = x.size(1);
+    const torch::Tensor counts = mask.reshape(shape).expand_as(x);
+    std::vector<int64_t> dims;
+    for (int64_t dim = 0; dim < rank_; ++dim) {
+      if (dim != dim_) dims.push_back(dim);
+    }
+    const auto sum = [&](const torch::Tensor& values) {
+      return at::where(counts, values, at::zeros_like(values)).sum(dims, /*keepdim=*/true);
+    };
+    const torch::Tensor number = counts.to(x.scalar_type()).sum(dims, /*keepdim=*/true);
+    const torch::Tensor divisor = number.clamp_min(1);
+    const torch::Tensor centered = x - sum(x) / divisor;
+    const torch::Tensor var = sum(centered.square()) / divisor;
+    move_running(number.flatten(), (sum(x) / divisor).flatten(), var.flatten());
+    torch::Tensor y = centered * (var + epsilon_).rsqrt();
+    const auto per_channel = [&](const torch::Tensor& values) { return values.view(var.sizes()); };
+    if (weight_.defined()) y = y * per_channel(weight_);
+    return bias_.defined() ? y + per_channel(bias_) : y;
+  }
+
+  // Moves the statistics of the channels that have values.
+  void move_running(const torch::Tensor& number, const torch::Tensor& mean, const torch::Tensor& var) const {
+    const torch::NoGradGuard no_grad;
+    const torch::Tensor share = number.gt(0).to(mean.scalar_type()) * momentum_;
+    const torch::Tensor moved = unbiased_ ? var * (number / (number - 1).clamp_min(1)) : var;
+    running_mean_.add_((mean - running_mean_) * share);
+    running_var_.add_((moved - running_var_) * share);
   }
 
   // Returns copies: what is gathered later must not change what the backward pass holds on to.
@@ -150,11 +215,12 @@ class BatchNormModule final : public LayerModule,
   }
 
   std::string name_;
+  int64_t rank_;
+  int64_t dim_;  // of the channels
   int64_t channels_;
   int64_t part_ = 0;  // the channels of this replica's part
   std::string axis_;  // along which the channels are divided; empty: it has all of them
-  int64_t rank_;
-  double momentum_;  // LibTorch's: the share of the new statistics
+  double momentum_;   // LibTorch's: the share of the new statistics
   double epsilon_;
   bool synchronized_;
   bool first_replica_counts_;
@@ -169,15 +235,20 @@ class BatchNormKind final : public LayerKind {
     if (!(options_.momentum >= 0.0 && options_.momentum < 1.0)) {
       fail_option(kBatchNormalization, "momentum must be in [0, 1), got ", options_.momentum);
     }
+    if (options_.axis == 0) fail_option(kBatchNormalization, "axis 0 is the batch; wanted that of the channels");
     if (!(options_.epsilon > 0.0)) fail_option(kBatchNormalization, "epsilon must be positive, got ", options_.epsilon);
   }
   std::string_view type() const override { return kBatchNormalization; }
   std::string_view base_name() const override { return "batch_normalization"; }
 
   Shape output_shape(const BuildContext& context) const override {
-    if (context.input.empty() || context.input[0] <= 0) {
+    const auto rank = static_cast<int64_t>(context.input.size()) + 1;
+    const int64_t dim = options_.axis < 0 ? options_.axis + rank : options_.axis;
+    if (dim < 1 || dim >= rank || context.input[static_cast<std::size_t>(dim - 1)] <= 0) {
       fail_input(context.name, kBatchNormalization, to_text(context.input) + " an example",
-                 "[channels, ...] with a number of channels that is known");
+                 options_.axis == 1
+                     ? "[channels, ...] with a number of channels that is known"
+                     : c10::str("a known number of channels in dimension ", options_.axis, " of a batch"));
     }
     return context.input;
   }

@@ -28,6 +28,8 @@ class GroupNormModule final : public LayerModule {
     return y.defined() ? y : x;
   }
 
+  torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override { return mask; }
+
  private:
   std::string name_;
   int64_t groups_;

@@ -9,8 +9,8 @@
 
 namespace cohort {
 
-// An elementwise function (softmax and log-softmax: over the last dimension). It is given as the option of a layer, or,
-// because it converts to Layer, as a layer of its own: Sequential{..., Activation(Activation::kSoftmax)}.
+// An elementwise function (softmax, log-softmax and sparsemax: over the last dimension). It is given as the option of a
+// layer, or, because it converts to Layer, as a layer of its own: Sequential{..., Activation(Activation::kSoftmax)}.
 class Activation {
  public:
   // The functions of the library.
@@ -24,6 +24,17 @@ class Activation {
     kGelu,  // exact, by the error function
     kSigmoid,
     kHardSigmoid,  // relu6(x + 3) / 6
+    kHardSilu,     // x relu6(x + 3) / 6; also called hard_swish
+    kHardTanh,     // cut off at -1 and 1
+    kHardShrink,   // 0 between -0.5 and 0.5
+    kSoftShrink,   // the same, and 0.5 nearer to 0 outside
+    kTanhShrink,   // x - tanh(x)
+    kCelu,
+    kLogSigmoid,
+    kSquareplus,     // (x + sqrt(x^2 + 4)) / 2
+    kSparsePlus,     // 0 below -1, x above 1, (x + 1)^2 / 4 between
+    kSparseSigmoid,  // (x + 1) / 2, cut off at 0 and 1
+    kSparsemax,      // the nearest numbers above 0 whose sum is 1
     kTanh,
     kSoftmax,
     kLogSoftmax,
@@ -55,7 +66,7 @@ class Activation {
 
   // Returns whether each element of the result depends on one element alone, as far as the library knows: neither for
   // the softmaxes nor for a function of the user's.
-  bool is_elementwise() const { return kind_ != kSoftmax && kind_ != kLogSoftmax && !function_; }
+  bool is_elementwise() const { return kind_ != kSoftmax && kind_ != kLogSoftmax && kind_ != kSparsemax && !function_; }
 
   // Applies the function; the result has the shape of x.
   torch::Tensor operator()(const torch::Tensor& x) const;

@@ -22,6 +22,7 @@ enum class ReplicaStatistics {
 };
 
 struct BatchNormalizationOptions {
+  int64_t axis = 1;        // dimension of the channels, the batch's is 0; Keras' is -1, the last
   double momentum = 0.99;  // running = running * momentum + batch * (1 - momentum)
   double epsilon = 1e-3;   // added to the variance
   bool center = true;      // learns an offset (bias)
@@ -33,11 +34,11 @@ struct BatchNormalizationOptions {
   std::string name = {};                                             // empty: the model gives one
   bool trainable = true;                                             // its parameters learn
 };
-// A normalization over all dimensions but dimension 1, the channels. Buffers running_mean, running_var,
-// num_batches_tracked; they stay per replica, and become one as replica_statistics says before they are read (on
-// parameter servers the mean over all replicas). A replica without examples leaves them alone. A frozen layer uses them
-// instead of the batch's, as Keras'. Source of the synchronised statistics: Chan, Golub and LeVeque, "Updating formulae
-// and a pairwise algorithm" (1979): exact for uneven shares.
+// A normalization over all dimensions but that of the channels. Steps that a mask leaves out do not count. Buffers
+// running_mean, running_var, num_batches_tracked; they stay per replica, and become one as replica_statistics says
+// before they are read (on parameter servers the mean over all replicas). A replica without examples leaves them alone.
+// A frozen layer uses them instead of the batch's, as Keras'. Source of the synchronised statistics: Chan, Golub and
+// LeVeque, "Updating formulae and a pairwise algorithm" (1979): exact for uneven shares.
 Layer BatchNormalization(const BatchNormalizationOptions& options = {});
 
 struct LayerNormalizationOptions {
