@@ -30,6 +30,9 @@ TEST(RecurrentTest, LstmIsLibTorchs) {
   torch::manual_seed(1);
   const Built layer = build(LSTM({.units = 4, .return_sequences = true}), {5, 3});
   expect_shape(layer, {5, 3});
+  EXPECT_EQ(layer["bias_ih_l0"].slice(0, 4, 8).sum().item<double>(), 4.0);
+  EXPECT_EQ(layer["bias_ih_l0"].sum().item<double>(), 4.0);
+  layer["bias_hh_l0"].normal_();  // as a file of PyTorch's, or of an earlier version, has it
   torch::nn::LSTM own(torch::nn::LSTMOptions(3, 4).batch_first(true));
   load(layer, own);
   const torch::Tensor x = random({2, 5, 3});
@@ -37,9 +40,61 @@ TEST(RecurrentTest, LstmIsLibTorchs) {
   expect_close(layer(x), y);
   layer(x).square().sum().backward();
   y.square().sum().backward();
-  for (const auto& item : own->named_parameters()) expect_close(layer[item.key()].grad(), item.value().grad(), 1e-10);
-  EXPECT_EQ(layer["bias_ih_l0"].slice(0, 4, 8).sum().item<double>(), 4.0);
-  EXPECT_EQ(layer["bias_ih_l0"].sum().item<double>(), 4.0);
+  for (const auto& item : layer.module->named_parameters()) {
+    expect_close(item.value().grad(), own->named_parameters()[item.key()].grad(), 1e-10);
+  }
+}
+
+// Keras' LSTM has one bias: with the two of LibTorch a step moves the sum, which alone counts, twice.
+TEST(RecurrentTest, TheBiasOfAnLstmLearnsOnce) {
+  const Built lstm = build(LSTM(4), {5, 3});
+  std::vector<std::string> names;
+  for (const auto& item : lstm.module->named_parameters()) names.push_back(item.key());
+  EXPECT_EQ(names, (std::vector<std::string>{"weight_ih_l0", "weight_hh_l0", "bias_ih_l0"}));
+  EXPECT_EQ(lstm["bias_hh_l0"].abs().sum().item<double>(), 0.0);
+  // The recurrent bias of a GRU is multiplied by the reset gate, so that both count; Keras starts and costs both.
+  const Built gru = build(
+      GRU({.units = 4, .bias_initializer = Initializer::kOnes, .bias_regularizer = Regularizer::l2(0.5)}), {5, 3});
+  EXPECT_EQ(gru.module->parameters().size(), 4U);
+  EXPECT_EQ(gru["bias_hh_l0"].sum().item<double>(), 12.0);
+  EXPECT_DOUBLE_EQ(gru.module->penalty().item<double>(), 0.5 * 24);
+}
+
+TEST(BidirectionalTest, GivesZerosAtMaskedSteps) {
+  torch::manual_seed(8);
+  const torch::Tensor x = random({2, 5, 3});
+  const torch::Tensor mask = torch::tensor({{1, 0, 1, 0, 0}, {0, 0, 1, 1, 1}}).to(torch::kBool);
+  const Built layer = build(Bidirectional(LSTM({.units = 4, .return_sequences = true})), {5, 3});
+  const torch::Tensor y = layer.module->forward_masked(x, mask);
+  EXPECT_EQ(y.index({mask.logical_not()}).abs().sum().item<double>(), 0.0);
+  const torch::Tensor counted = x[0].index_select(0, torch::tensor({0, 2})).unsqueeze(0);
+  expect_close(y[0].index_select(0, torch::tensor({0, 2})), layer(counted)[0]);
+}
+
+TEST(MaskTest, BatchNormLeavesMaskedStepsOut) {
+  torch::manual_seed(9);
+  const torch::Tensor x = random({4, 5, 3});
+  const torch::Tensor mask = torch::rand({4, 5}) > 0.4;
+  const BatchNormalizationOptions options{.axis = -1, .momentum = 0.9};
+  const Built masked = build(BatchNormalization(options), {5, 3}), rows = build(BatchNormalization(options), {3});
+  const torch::Tensor input = x.clone().requires_grad_(), counted = x.index({mask}).requires_grad_();
+  const torch::Tensor y = masked.module->forward_masked(input, mask).index({mask}), wanted = rows(counted);
+  expect_close(y, wanted);
+  y.pow(3).sum().backward();
+  wanted.pow(3).sum().backward();
+  expect_close(input.grad().index({mask}), counted.grad());
+  expect_close(masked["weight"].grad(), rows["weight"].grad());
+  expect_close(masked["running_mean"], rows["running_mean"]);
+  expect_close(masked["running_var"], rows["running_var"]);
+  EXPECT_TRUE(torch::equal(masked.module->mask_of(x, mask), mask));
+  // Nothing counts, nothing is learned.
+  masked.module->forward_masked(x, torch::zeros({4, 5}, torch::kBool));
+  expect_close(masked["running_mean"], rows["running_mean"]);
+  expect_close(masked["running_var"], rows["running_var"]);
+  // In evaluation the mask has no part.
+  masked.module->eval();
+  rows.module->eval();
+  expect_close(masked.module->forward_masked(x, mask).flatten(0, 1), rows(x.flatten(0, 1)));
 }
 
 TEST(RecurrentTest, GruIsLibTorchs) {

@@ -74,9 +74,9 @@ class BidirectionalKind final : public LayerKind {
 }  // namespace
 
 Layer Bidirectional(const Layer& layer, const BidirectionalOptions& options) {
-  auto kind = std::dynamic_pointer_cast<const RecurrentKind>(layer.shared_kind());
+  const auto kind = std::dynamic_pointer_cast<const RecurrentKind>(layer.shared_kind());
   if (!kind) fail_option("Bidirectional", "wants an LSTM or a GRU, got a ", layer.type());
-  return Layer(std::make_shared<BidirectionalKind>(std::move(kind), options.merge_mode), options.name,
+  return Layer(std::make_shared<BidirectionalKind>(kind->zero_where_masked(), options.merge_mode), options.name,
                layer.trainable());
 }
 

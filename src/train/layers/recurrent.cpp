@@ -21,6 +21,7 @@ struct Recurrence {
   bool go_backwards = false;
   bool use_bias = true;
   bool unit_forget_bias = false;
+  bool zero_where_masked = false;  // the output of a masked step is zeros, not the state
   Initializer kernel_initializer = Initializer::kGlorotUniform;
   Initializer recurrent_initializer = Initializer::kOrthogonal;
   Initializer bias_initializer = Initializer::kZeros;
@@ -43,14 +44,7 @@ class RecurrentModule final : public LayerModule {
     recurrence_.kernel_initializer.fill(input_weight_, Fans::of_kernel({inputs_, rows}));
     state_weight_ = register_parameter("weight_hh_l0", torch::empty({rows, units}, context.dtype));
     recurrence_.recurrent_initializer.fill(state_weight_, Fans::of_kernel({units, rows}));
-    if (!recurrence_.use_bias) return;
-    input_bias_ = register_parameter("bias_ih_l0", torch::empty({rows}, context.dtype));
-    recurrence_.bias_initializer.fill(input_bias_, Fans::of_kernel({rows}));
-    if (recurrence_.unit_forget_bias) {
-      const torch::NoGradGuard no_grad;
-      input_bias_.slice(0, units, 2 * units).fill_(1.0);
-    }
-    state_bias_ = register_parameter("bias_hh_l0", torch::zeros({rows}, context.dtype));
+    if (recurrence_.use_bias) make_biases(context.dtype);
   }
 
   torch::Tensor forward(const torch::Tensor& input) override {
@@ -90,7 +84,7 @@ class RecurrentModule final : public LayerModule {
         const torch::Tensor next = at::gru_cell(x, state, input_weight_, state_weight_, input_bias_, state_bias_);
         state = at::where(here, next, state);
       }
-      if (recurrence_.return_sequences) outputs.push_back(state);
+      if (recurrence_.return_sequences) outputs.push_back(recurrence_.zero_where_masked ? state * here : state);
     }
     return recurrence_.return_sequences ? at::stack(outputs, 1) : state;
   }
@@ -102,10 +96,32 @@ class RecurrentModule final : public LayerModule {
   torch::Tensor penalty() const override {
     return penalty_of({{recurrence_.kernel_regularizer, input_weight_},
                        {recurrence_.recurrent_regularizer, state_weight_},
-                       {recurrence_.bias_regularizer, input_bias_}});
+                       {recurrence_.bias_regularizer, input_bias_},
+                       {recurrence_.bias_regularizer, is_lstm() ? torch::Tensor() : state_bias_}});
   }
 
  private:
+  bool is_lstm() const { return recurrence_.cell == Cell::kLstm; }
+
+  // LibTorch's kernels add two biases. Those of an LSTM are one number more than Keras has: the second one does not
+  // learn, or a step would move their sum twice. A GRU multiplies between the two, and Keras has both, as one variable.
+  void make_biases(torch::ScalarType dtype) {
+    const int64_t rows = recurrence_.rows();
+    if (is_lstm()) {
+      input_bias_ = register_parameter("bias_ih_l0", torch::empty({rows}, dtype));
+      state_bias_ = register_buffer("bias_hh_l0", torch::zeros({rows}, dtype));
+      recurrence_.bias_initializer.fill(input_bias_, Fans::of_kernel({rows}));
+    } else {
+      const torch::Tensor both = torch::empty({2, rows}, dtype);
+      recurrence_.bias_initializer.fill(both, Fans::of_kernel({2, rows}));
+      input_bias_ = register_parameter("bias_ih_l0", both[0].clone());
+      state_bias_ = register_parameter("bias_hh_l0", both[1].clone());
+    }
+    if (!recurrence_.unit_forget_bias) return;
+    const torch::NoGradGuard no_grad;
+    input_bias_.slice(0, recurrence_.units, 2 * recurrence_.units).fill_(1.0);
+  }
+
   void check(const torch::Tensor& x) const {
     if (x.dim() == 3 && x.size(2) == inputs_ && x.is_floating_point()) return;
     fail_called(name_, recurrence_.type(), x, c10::str("floating point [batch, steps, ", inputs_, "]"));
@@ -138,6 +154,12 @@ class RecurrentLayerKind final : public RecurrentKind {
   std::shared_ptr<const RecurrentKind> reversed() const override {
     Recurrence other = recurrence_;
     other.go_backwards = !other.go_backwards;
+    return std::make_shared<RecurrentLayerKind>(std::move(other));
+  }
+
+  std::shared_ptr<const RecurrentKind> zero_where_masked() const override {
+    Recurrence other = recurrence_;
+    other.zero_where_masked = true;
     return std::make_shared<RecurrentLayerKind>(std::move(other));
   }
 

@@ -190,7 +190,9 @@ OwnState restore_own(const StrategyCore& core, const OwnParts& parts, const std:
     if (own.tensors.size() != wanted) {
       fail<InvalidArgument>(
           parts.who, ": the state of this worker has ", own.tensors.size(), " parts, wanted ", wanted,
-          "; were the metrics, the variables, gradient_accumulation_steps and gradient_compression the same?");
+          "; were the metrics, the variables, gradient_accumulation_steps and gradient_compression the same? A backup "
+          "of ",
+          "an LSTM whose bias_hh_l0 learned, an earlier version's, has other parts: load_weights() reads its weights");
     }
     auto next = own.tensors.begin();
     const auto take = [&](std::size_t count) {

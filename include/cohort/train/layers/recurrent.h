@@ -10,7 +10,8 @@ namespace cohort {
 
 // Common to LSTM and GRU: sequences are [batch, steps, inputs], and with a mask the steps that do not count leave the
 // state, and the output, as they are (Keras). Parameters are LibTorch's: weight_ih_l0 [gates * units, inputs],
-// weight_hh_l0 [gates * units, units], and bias_ih_l0 and bias_hh_l0 [gates * units]; the state starts as zeros.
+// weight_hh_l0 [gates * units, units], and bias_ih_l0 and bias_hh_l0 [gates * units]; the state starts as zeros. Only
+// the sum of an LSTM's two biases counts, so bias_hh_l0 is a buffer of zeros there, which files of weights may fill.
 
 struct LSTMOptions {
   int64_t units = 0;              // size of the state; needed
@@ -20,7 +21,7 @@ struct LSTMOptions {
   bool unit_forget_bias = true;   // the forget gates' bias_ih starts as ones
   Initializer kernel_initializer = Initializer::kGlorotUniform;  // the initial values of weight_ih
   Initializer recurrent_initializer = Initializer::kOrthogonal;  // the initial values of weight_hh
-  Initializer bias_initializer = Initializer::kZeros;            // the initial values of bias_ih; bias_hh is zeros
+  Initializer bias_initializer = Initializer::kZeros;            // the initial values of bias_ih
   Regularizer kernel_regularizer = {};                           // the cost of weight_ih in the loss
   Regularizer recurrent_regularizer = {};                        // the cost of weight_hh in the loss
   Regularizer bias_regularizer = {};                             // the cost of bias_ih in the loss
@@ -38,10 +39,10 @@ struct GRUOptions {
   bool use_bias = true;           // biases are added
   Initializer kernel_initializer = Initializer::kGlorotUniform;  // the initial values of weight_ih
   Initializer recurrent_initializer = Initializer::kOrthogonal;  // the initial values of weight_hh
-  Initializer bias_initializer = Initializer::kZeros;            // the initial values of bias_ih; bias_hh is zeros
+  Initializer bias_initializer = Initializer::kZeros;            // the initial values of both biases
   Regularizer kernel_regularizer = {};                           // the cost of weight_ih in the loss
   Regularizer recurrent_regularizer = {};                        // the cost of weight_hh in the loss
-  Regularizer bias_regularizer = {};                             // the cost of bias_ih in the loss
+  Regularizer bias_regularizer = {};                             // the cost of both biases in the loss
   std::string name = {};                                         // empty: the model gives one
   bool trainable = true;                                         // its parameters learn
 };
@@ -56,7 +57,8 @@ struct BidirectionalOptions {
   Merge merge_mode = Merge::kConcat;  // the way that is taken
   std::string name = {};              // empty: the model gives one
 };
-// Runs an LSTM or a GRU in both directions, with parameters of its own in each ("forward" and "backward").
+// Runs an LSTM or a GRU in both directions, with parameters of its own in each ("forward" and "backward"). Its outputs
+// are zeros at masked steps, as Keras'.
 // InvalidArgument: another sort of layer.
 Layer Bidirectional(const Layer& layer, const BidirectionalOptions& options = {});
 
