@@ -22,10 +22,9 @@ constexpr double kUnseenHalf = -3e4;  // the same in float16
 // One of the four products with a matrix.
 class ProjectionModule final : public torch::nn::Module {
  public:
-  ProjectionModule(const MultiHeadAttentionOptions& options, int64_t inputs, int64_t outputs, const Fans& fans,
-                   torch::ScalarType dtype) {
+  ProjectionModule(const MultiHeadAttentionOptions& options, int64_t inputs, int64_t outputs, torch::ScalarType dtype) {
     weight = register_parameter("weight", torch::empty({outputs, inputs}, dtype));
-    options.kernel_initializer.fill(weight, fans);
+    options.kernel_initializer.fill(weight, Fans::of_kernel({inputs, outputs}));
     if (!options.use_bias) return;
     bias = register_parameter("bias", torch::empty({outputs}, dtype));
     options.bias_initializer.fill(bias, Fans::of_kernel({outputs}));
@@ -47,17 +46,13 @@ class AttentionModule final : public Attention, public DividedModule {
         heads_(options.num_heads) {
     const int64_t heads = options.num_heads;
     const int64_t output = options.output_dim > 0 ? options.output_dim : query_dim;
-    // The fans are those of Keras' kernels [inputs, heads, size].
-    const auto add = [&](const char* part, int64_t inputs, int64_t size) {
-      return register_module(part, std::make_shared<ProjectionModule>(options, inputs, heads * size,
-                                                                      Fans::of_kernel({inputs, heads, size}), dtype));
+    const auto add = [&](const char* part, int64_t inputs, int64_t outputs) {
+      return register_module(part, std::make_shared<ProjectionModule>(options, inputs, outputs, dtype));
     };
-    query_ = add("query", query_dim, options.key_dim);
-    key_ = add("key", value_dim, options.key_dim);
-    value_ = add("value", value_dim, head_value_);
-    output_ = register_module("output",
-                              std::make_shared<ProjectionModule>(options, heads * head_value_, output,
-                                                                 Fans::of_kernel({heads, head_value_, output}), dtype));
+    query_ = add("query", query_dim, heads * options.key_dim);
+    key_ = add("key", value_dim, heads * options.key_dim);
+    value_ = add("value", value_dim, heads * head_value_);
+    output_ = add("output", heads * head_value_, output);
   }
 
   AttentionOutput attend(const AttentionInputs& inputs) override {
