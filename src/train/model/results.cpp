@@ -16,10 +16,11 @@ class LogNames {
   explicit LogNames(const CompileOptions& options) : others_(options.log_names.begin(), options.log_names.end()) {}
 
   bool has(const std::string& usual) const { return others_.contains(usual); }
-  // Returns the name of a measurement whose usual name this is.
-  std::string take(const std::string& usual) {
+  // Returns the name of a measurement whose usual name this is. Where that is taken it is `instead`, unless empty.
+  std::string take(const std::string& usual, const std::string& instead = "") {
     const auto other = others_.find(usual);
-    const std::string base = other == others_.end() ? usual : other->second;
+    const std::string base =
+        other != others_.end() ? other->second : (!instead.empty() && taken_.contains(usual) ? instead : usual);
     if (other != others_.end()) others_.erase(other);
     std::string name = base;
     for (int i = 1; !taken_.insert(name).second; ++i) name = base + "_" + std::to_string(i);
@@ -51,8 +52,10 @@ void ModelState::add_metrics(const CompileOptions& options) {
   }
   const auto add = [&](std::size_t output, const std::vector<Metric>& metrics, bool weighted) {
     for (const Metric& metric : metrics) {
-      const std::string usual = (single ? "" : outputs_->list()[output].name + "_") + metric.name();
-      metrics_.push_back({MirroredMetric(strategy_, metric), output, weighted, names.take(usual)});
+      const std::string of_output = single ? "" : outputs_->list()[output].name + "_";
+      const std::string instead = weighted ? of_output + "weighted_" + metric.name() : "";
+      metrics_.push_back(
+          {MirroredMetric(strategy_, metric), output, weighted, names.take(of_output + metric.name(), instead)});
     }
   };
   add(0, options.metrics, false);
