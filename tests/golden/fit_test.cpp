@@ -1,12 +1,15 @@
 // fit() as Keras 3 and Keras 2 do it: history, evaluation, predictions and final weights of a small network.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <map>
 
 #include "cohort/dataset.h"
 #include "cohort/train/model.h"
 #include "tests/golden/golden.h"
+#include "tests/golden/keras_weights.h"
 #include "tests/golden/optimizers.h"
 
 namespace cohort::testing::fit_test {
@@ -153,6 +156,150 @@ std::string as_alone(const json& golden) {
 
 std::string check_case(const json& golden) {
   return golden.contains("error") ? as_alone(golden) : trained(golden);
+}
+
+// fits_keras3.json says what a case is about, but neither its layers nor its optimizer: these give its predictions and
+// its final weights in Keras.
+std::vector<Layer> layers_of(const std::string& tag) {
+  if (tag == "batch_norm") return {Dense(5), BatchNormalization(), Activation(Activation::kRelu), Dense(3)};
+  if (tag == "embedding_lstm") return {Embedding(6, 3), LSTM(4), Dense(1, Activation::kSigmoid)};
+  if (tag == "embedding_gru_bi") return {Embedding(6, 3), Bidirectional(GRU(3)), Dense(1, Activation::kSigmoid)};
+  if (tag == "masked_sequence_out") {
+    return {Masking(), LSTM({.units = 3, .return_sequences = true}), TimeDistributed(Dense(1))};
+  }
+  if (tag == "cnn") {
+    return {Conv2D({.filters = 3, .kernel_size = 3, .padding = Padding::kSame, .activation = Activation::kRelu}),
+            MaxPooling2D(), Flatten(), Dense(3)};
+  }
+  DenseOptions first{.units = 5, .activation = Activation::kTanh};
+  if (tag == "regularized") {
+    first.kernel_regularizer = Regularizer::l1_l2(0.01, 0.02);
+    first.bias_regularizer = Regularizer::l1(0.01);
+  }
+  return {Dense(first), Dense(3)};
+}
+
+const std::map<std::string, std::string> kOptimizers = {
+    {"adamw", R"("AdamW", "options": {"learning_rate": 0.02, "weight_decay": 0.1})"},
+    {"clipnorm", R"("SGD", "options": {"learning_rate": 0.5, "clipnorm": 0.05})"},
+    {"clipvalue", R"("SGD", "options": {"learning_rate": 0.5, "clipvalue": 0.02})"},
+    {"ema", R"("SGD", "options": {"learning_rate": 0.2, "use_ema": true, "ema_momentum": 0.9})"},
+    {"ema_overwrite", R"("SGD", "options": {"learning_rate": 0.2, "use_ema": true, "ema_momentum": 0.9,
+                         "ema_overwrite_frequency": 4})"},
+    {"global_clipnorm", R"("SGD", "options": {"learning_rate": 0.2, "global_clipnorm": 0.25})"},
+    {"loss_scale", R"("SGD", "options": {"learning_rate": 0.1, "loss_scale_factor": 1024.0})"},
+    {"schedule", R"("SGD", "options": {"learning_rate": {"class_name": "CosineDecay", "config": {
+                    "initial_learning_rate": 0.3, "decay_steps": 7, "warmup_target": 0.5, "warmup_steps": 3}}})"},
+    {"sample_weight", R"("SGD", "options": {"learning_rate": 0.1, "momentum": 0.9, "nesterov": true})"},
+};
+
+Optimizer optimizer_of_tag(const std::string& tag) {
+  const auto found = kOptimizers.find(tag);
+  const std::string text = found == kOptimizers.end() ? R"("SGD", "options": {"learning_rate": 0.1})" : found->second;
+  return optimizer_of(json::parse(R"({"optimizer": )" + text + "}"));
+}
+
+// Returns Keras' weights by our names. The layers with weights are in one order, and Flatten has the channels last
+// there.
+NamedTensors own_weights_of(const Sequential& model, const json& golden, const json& values) {
+  std::vector<std::string> layers;
+  for (const ModelLayer& layer : model.layers()) {
+    if (!layer.weights().empty()) layers.emplace_back(layer.name());
+  }
+  NamedTensors named;
+  std::string last;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::string path = golden.at("names")[i].get<std::string>();
+    const std::string within = path.substr(path.find('/') + 1);
+    const std::string layer = within.substr(0, within.find('/'));
+    if (layer != last) ++at;
+    last = layer;
+    torch::Tensor keras = golden_tensor(values[i]);
+    if (golden.at("tag") == "cnn" && keras.dim() == 2)
+      keras = keras.view({3, 3, 3, 3}).permute({2, 0, 1, 3}).flatten(0, 2);
+    const std::string type = layer.starts_with("time_distributed") ? "TimeDistributed" : "";
+    for (auto& [name, value] : own_weights(type, within.substr(within.find('/') + 1), keras)) {
+      named.emplace_back(layers.at(at - 1) + "." + name, value);
+    }
+  }
+  return named;
+}
+
+CompileOptions compile_options(const json& golden, const torch::Tensor& y) {
+  const json& logs = golden.at("evaluate");
+  CompileOptions options{.optimizer = optimizer_of_tag(golden.at("tag")), .loss_average = LossAverage::kReplicas};
+  options.loss = golden.at("tag") == "masked_sequence_out" ? MeanSquaredError() : BinaryCrossentropy();
+  if (y.dim() == 1) options.loss = SparseCategoricalCrossentropy({.from_logits = true});
+  for (const char* name : {"accuracy", "mae"}) {
+    if (logs.contains(name)) options.metrics.emplace_back(name);
+  }
+  if (logs.contains("auc")) options.metrics.push_back(AUC());
+  if (logs.contains("weighted_accuracy")) options.weighted_metrics = {"accuracy"};
+  return options;
+}
+
+// Returns the numbers of a case, of images with the channels in front.
+torch::Tensor numbers_of(const json& numbers) {
+  const json* first = &numbers;
+  while (first->is_array()) first = &first->front();
+  const torch::Tensor tensor = golden_tensor(numbers, first->is_number_integer() ? torch::kLong : torch::kDouble);
+  return tensor.dim() == 4 ? tensor.permute({0, 3, 1, 2}).contiguous() : tensor;
+}
+
+std::string apart(const NamedTensors& all, const NamedTensors& wanted) {
+  std::string differences;
+  for (const auto& [name, value] : wanted) {
+    const auto own = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each.first == name; });
+    differences += own == all.end() ? "there is no " + name : difference(name, own->second, value, kWithin);
+  }
+  return differences;
+}
+
+std::string check_tagged(const json& golden) {
+  const torch::Tensor x = numbers_of(golden.at("x")), y = numbers_of(golden.at("y"));
+  const MirroredStrategy strategy({.devices = cpu_devices(golden.at("replicas"))});
+  const StrategyScope scope = strategy.scope();
+  Sequential model(layers_of(golden.at("tag")), {.dtype = torch::kDouble});
+  model.build(x.sizes().slice(1).vec(), x.scalar_type());
+  NamedTensors start = model.weights();
+  for (const auto& [name, value] : own_weights_of(model, golden, golden.at("weights"))) {
+    for (auto& each : start) {
+      if (each.first == name) each.second = value.contiguous();
+    }
+  }
+  model.set_weights(start);
+  model.compile(compile_options(golden, y));
+
+  torch::Tensor weight, evaluated;
+  if (!golden.at("sample_weight").is_null()) weight = evaluated = golden_tensor(golden.at("sample_weight"));
+  if (!golden.at("class_weight").is_null()) weight = golden_tensor(golden.at("class_weight")).index({y});
+  const int64_t batch = golden.at("batch");
+  const InputOptions input{.auto_shard = AutoShard::kData};
+  FitOptions options{.epochs = golden.at("epochs"), .verbose = Verbose::kSilent, .input = input};
+  if (!golden.at("validation").is_null()) {
+    options.validation_data =
+        Dataset::from_tensor_slices(numbers_of(golden.at("validation")[0]), numbers_of(golden.at("validation")[1]))
+            .batch(batch);
+  }
+  const History history = model.fit(Dataset::from_tensor_slices(x, y, weight).batch(batch), options);
+  std::string differences;
+  for (const auto& [name, wanted] : golden.at("history").items()) {
+    differences +=
+        difference("history " + name, torch::tensor(history[name], torch::kDouble), golden_tensor(wanted), kWithin);
+  }
+  const Logs evaluation = model.evaluate(Dataset::from_tensor_slices(x, y, evaluated).batch(batch),
+                                         {.verbose = Verbose::kSilent, .input = input});
+  for (const auto& [name, wanted] : golden.at("evaluate").items()) {
+    differences += difference("evaluated " + name, evaluation[name], golden_number(wanted), kWithin);
+  }
+  differences +=
+      difference("predictions", model.predict(x.slice(0, 0, 5)), golden_tensor(golden.at("predict")), kWithin);
+  return differences + apart(model.weights(), own_weights_of(model, golden, golden.at("final_weights")));
+}
+
+TEST(GoldenFit, Keras3OfManyKinds) {
+  check_golden("fits_keras3.json", check_tagged, {{10, "Clipping on several replicas"}});
 }
 
 TEST(GoldenFit, Keras3) {

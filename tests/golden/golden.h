@@ -8,6 +8,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 namespace cohort::testing {
 
@@ -15,11 +16,23 @@ namespace cohort::testing {
 // a failure too.
 using GoldenCheck = std::function<std::string(const nlohmann::json& golden)>;
 
+// A case that differs from TensorFlow for good.
+struct GoldenDifference {
+  std::size_t index;  // the number of the case
+  std::string said;   // the words of docs/migrating-numbers.md about it
+};
+
 // Checks every case of a file of the folder, reports each one that fails by its number, and prints how many there were.
 // Skips the test where the folder is not there; a file that the folder lacks, or one without cases, is a failure.
-void check_golden(const std::string& file, const GoldenCheck& check);
+// One of the differences is a failure if its case agrees, or the document does not have its words.
+void check_golden(const std::string& file, const GoldenCheck& check,
+                  const std::vector<GoldenDifference>& differences = {});
 // The same with the files of another folder.
-void check_golden(const std::filesystem::path& folder, const std::string& file, const GoldenCheck& check);
+void check_golden(const std::filesystem::path& folder, const std::string& file, const GoldenCheck& check,
+                  const std::vector<GoldenDifference>& differences = {});
+
+// Returns the folder of the files, which may not be there.
+std::filesystem::path golden_folder();
 
 // Returns the tensor that nested lists of numbers, or one number, stand for. NaN and infinities are strings there
 // ("NaN", "Infinity", "-Infinity"), which check_golden() makes of the words that Python writes.

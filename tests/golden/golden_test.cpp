@@ -50,6 +50,32 @@ TEST(Golden, FailsByNameOfTheCase) {
                           "has no other.json");
 }
 
+TEST(Golden, DifferencesAreSaidAndDoNotAgree) {
+  static TemporaryFolder folder;
+  write_file(folder / "facts.json", kFile);
+  const auto check = [](const nlohmann::json& golden) { return golden.at("n") == 1.5 ? "other" : ""; };
+  check_golden(folder.path(), "facts.json", check, {{0, "# Numbers that changed"}});
+  EXPECT_NONFATAL_FAILURE(
+      check_golden(folder.path(), "facts.json", check, {{0, "# Numbers that changed"}, {1, "# Numbers that changed"}}),
+      "case 1: agrees now");
+  EXPECT_NONFATAL_FAILURE(check_golden(folder.path(), "facts.json", check, {{0, "words that are not there"}}),
+                          "does not have \"words that are not there\"");
+}
+
+// Every file of the folder is named by a test.
+TEST(Golden, EveryFileIsRead) {
+  if (!std::filesystem::is_directory(golden_folder())) GTEST_SKIP() << "there is no folder " << golden_folder();
+  std::string tests;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator("tests")) {
+    if (entry.path().extension() == ".cpp") tests += read_file(entry.path());
+  }
+  for (const auto& entry : std::filesystem::directory_iterator(golden_folder())) {
+    if (entry.path().extension() != ".json") continue;
+    EXPECT_NE(tests.find('"' + entry.path().filename().string() + '"'), std::string::npos)
+        << "no test reads " << entry.path();
+  }
+}
+
 TEST(Golden, Differences) {
   const torch::Tensor wanted = at::tensor({1.0, 100.0, std::nan("")}, torch::kDouble);
   EXPECT_EQ(difference("w", wanted.clone(), wanted, {}), "");

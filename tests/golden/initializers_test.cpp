@@ -6,6 +6,7 @@
 
 #include "cohort/train/layers.h"
 #include "tests/golden/golden.h"
+#include "tests/golden/keras_weights.h"
 
 namespace cohort::testing::initializers_test {
 namespace {
@@ -110,6 +111,54 @@ std::string check_layer(const json& golden) {
     apart += compare(name + "'s " + weight, torch::cat(samples.at(weight == "bias" ? "bias" : "weight")), statistics);
   }
   return apart;
+}
+
+// The file does not say the sizes: the kernels' bounds are sqrt(6 / (inputs + outputs)), and these sizes have those
+// sums.
+Layer large_layer_of(const std::string& name) {
+  if (name == "LSTM") return LSTM(24);
+  if (name == "MultiHeadAttention") return MultiHeadAttention({.num_heads = 4, .key_dim = 12});
+  if (name == "Conv2D") return Conv2D(20, 3);
+  if (name == "Conv2D groups 2") return Conv2D({.filters = 20, .kernel_size = 3, .groups = 2});
+  if (name == "Conv3D") return Conv3D({.filters = 10, .kernel_size = 3});
+  throw std::invalid_argument("there is no layer " + name);
+}
+
+Shape large_input_of(const std::string& name) {
+  if (name == "LSTM") return {5, 20};
+  if (name == "MultiHeadAttention") return {5, 24};
+  return name == "Conv3D" ? Shape{8, 4, 4, 4} : Shape{10, 8, 8};
+}
+
+std::string check_initial_weights(const json& golden) {
+  const std::string name = golden.at("layer");
+  const auto layer_name = name.substr(0, name.find(' '));
+  std::map<std::string, std::vector<torch::Tensor>> samples;
+  for (int64_t count = 0; count < kSamples;) {
+    const BuildContext context{.name = "it", .input = large_input_of(name), .dtype = torch::kDouble};
+    for (const auto& item : large_layer_of(name).kind().build(context)->named_parameters()) {
+      samples[item.key()].push_back(item.value().detach().reshape({-1}));
+      count += item.value().numel();
+    }
+  }
+  std::string apart;
+  for (const auto& [weight, statistics] : golden.at("weights").items()) {
+    // A weight of any shape of Keras' rank finds its name here.
+    const bool cube = layer_name == "MultiHeadAttention" && weight.ends_with("kernel");
+    const torch::Tensor shape = torch::zeros(cube ? std::vector<int64_t>{1, 1, 1} : std::vector<int64_t>{3, 3});
+    const torch::Tensor all = torch::cat(samples.at(own_weights(layer_name, weight, shape).front().first));
+    // The largest of the recurrent kernel's, which are orthogonal, is a number of chance.
+    const bool bounded = weight != "lstm_cell/recurrent_kernel";
+    apart += bounded ? compare(name + "'s " + weight, all, statistics)
+                     : difference(name + "'s " + weight, all.std().item<double>(), golden_number(statistics.at("std")),
+                                  {.relative = 0.03});
+  }
+  return apart;
+}
+
+TEST(GoldenInitializers, LayersThatWereJustBuilt) {
+  torch::manual_seed(12);
+  check_golden("initial_weights.json", check_initial_weights);
 }
 
 TEST(GoldenInitializers, ScatterAsKeras) {

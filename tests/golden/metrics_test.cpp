@@ -199,6 +199,29 @@ std::string check_case(const json& golden) {
   return differences;
 }
 
+// Cases with float64 numbers, whose updates lie in three lists.
+std::string check_float64_case(const json& golden) {
+  const std::string name = golden.at("metric");
+  const Metric metric = metric_of(golden);
+  MetricState state = metric.make_state();
+  std::string differences;
+  for (std::size_t i = 0; i < golden.at("y").size(); ++i) {
+    const json& weight = golden.at("weight")[i];
+    metric.update(state, golden_tensor(golden.at("y")[i], name.starts_with("Sparse") ? torch::kLong : torch::kDouble),
+                  golden_tensor(golden.at("prediction")[i]),
+                  weight.is_null() ? torch::Tensor() : golden_tensor(weight));
+    const torch::Tensor wanted = golden_tensor(golden.at("results")[i]);
+    differences += difference(c10::str(name, " ", golden.at("options").dump(), " after update ", i),
+                              torch::tensor(metric.results(state), torch::kDouble).view_as(wanted), wanted,
+                              {.absolute = 1e-6, .relative = 1e-6});
+  }
+  return differences;
+}
+
+TEST(GoldenMetrics, Keras3InFloat64) {
+  check_golden("metrics_keras3_more.json", check_float64_case);
+}
+
 TEST(GoldenMetrics, Keras3) {
   check_golden("metrics_keras3.json", check_case);
 }
