@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -25,18 +26,19 @@ class Activity {
   explicit Activity(std::stop_token stop = {}) : stop_(std::move(stop)) {}
 
   const std::stop_token& stop() const { return stop_; }
-  uint64_t calls() const { return calls_; }
 
-  // Returns what keeps the thread from an element, as the end of a message; empty if it is only slow. `calls` is
-  // calls() at the beginning of the wait.
-  std::string reason(uint64_t calls) const {
+  // Returns what keeps the thread from an element, as the end of a message; empty if it is only slow. Within a search
+  // only a function counts that has run for most of the time that somebody has waited.
+  std::string reason(std::chrono::nanoseconds waited) const {
     {
       const std::lock_guard lock(mutex_);
-      if (waits_for_) return waits_for_->reason(waits_since_);
+      if (waits_for_) return waits_for_->reason(waited);
     }
     const char* const function = function_;
-    if (function != nullptr && calls == calls_) return std::string(": ") + function + " has not returned";
     const char* const search = search_;
+    if (function != nullptr && (search == nullptr || 2 * (now() - since_) >= waited.count())) {
+      return std::string(": ") + function + " has not returned";
+    }
     return search != nullptr ? std::string(": ") + search : "";
   }
 
@@ -51,7 +53,6 @@ class Activity {
   // Notes that this thread waits for another one; null: no longer.
   void wait_for(std::shared_ptr<const Activity> other) {
     const std::lock_guard lock(mutex_);
-    waits_since_ = other ? other->calls() : 0;
     waits_for_ = std::move(other);
   }
 
@@ -59,14 +60,16 @@ class Activity {
   friend class Calling;
   friend class Searching;
 
+  // Returns the time in nanoseconds.
+  static int64_t now() { return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
   std::stop_token stop_;
   std::atomic<const char*> function_ = nullptr;  // the user's function that runs
-  std::atomic<uint64_t> calls_ = 0;              // begins and ends of such functions
+  std::atomic<int64_t> since_ = 0;               // the time at which it was called
   std::atomic<const char*> search_ = nullptr;    // a loop that may not find an element
   mutable std::atomic<bool> late_ = false;
   mutable std::mutex mutex_;
   std::shared_ptr<const Activity> waits_for_;
-  uint64_t waits_since_ = 0;
 };
 
 // Notes, while it lives, that this thread runs a function of the user's.
@@ -74,20 +77,21 @@ class Calling {
  public:
   explicit Calling(const char* function) : activity_(Activity::of_thread()) {
     if (activity_ == nullptr) return;
+    outer_since_ = activity_->since_.exchange(Activity::now(), std::memory_order_relaxed);
     outer_ = activity_->function_.exchange(function, std::memory_order_relaxed);
-    activity_->calls_.fetch_add(1, std::memory_order_relaxed);
   }
   Calling(const Calling&) = delete;
   Calling& operator=(const Calling&) = delete;
   ~Calling() {
     if (activity_ == nullptr) return;
-    activity_->calls_.fetch_add(1, std::memory_order_relaxed);
     activity_->function_.store(outer_, std::memory_order_relaxed);
+    activity_->since_.store(outer_since_, std::memory_order_relaxed);
   }
 
  private:
   Activity* activity_;
   const char* outer_ = nullptr;
+  int64_t outer_since_ = 0;
 };
 
 // Notes, while it lives, that this thread looks for an element that may not come.

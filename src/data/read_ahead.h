@@ -117,7 +117,6 @@ class ReadAhead {
   // Waits for an item or the end. A thread that is itself produced by says whom it waits for, and ends when it is told.
   void wait(std::unique_lock<std::mutex>& lock) {
     Activity* const own = Activity::of_thread();
-    const uint64_t calls = shared_->activity->calls();
     if (own != nullptr) own->wait_for(shared_->activity);
     const bool came = shared_->changed.wait_for(lock, own != nullptr ? own->stop() : std::stop_token(), timeout_,
                                                 [&] { return shared_->has_news(); });
@@ -127,7 +126,7 @@ class ReadAhead {
     throw_if_stopped();
     shared_->activity->mark_late();
     fail<DeadlineExceeded>("[data] ", shared_->name, ": waited ", to_text(timeout_),
-                           " for the next element of its input", shared_->activity->reason(calls));
+                           " for the next element of its input", shared_->activity->reason(timeout_));
   }
 
   // Returns whether the thread has ended, or there is none.
@@ -143,7 +142,7 @@ class ReadAhead {
     return true;
   }
 
-  std::string stuck_in() const { return shared_->activity->reason(shared_->activity->calls()); }
+  std::string stuck_in() const { return shared_->activity->reason(std::chrono::nanoseconds(0)); }
 
   [[noreturn]] void fail_late(const char* what) {
     shared_->activity->mark_late();

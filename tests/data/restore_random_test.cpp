@@ -36,13 +36,11 @@ class Pipelines {
 
   Dataset make() {
     Dataset made = source();
-    description = "";
     for (int64_t count = below(5); count >= 0; --count) made = transformed(made);
     return made;
   }
 
   std::string description;
-  std::filesystem::path cache_file;  // of the last cache(file); empty: there is none
 
  private:
   int64_t below(int64_t bound) { return std::uniform_int_distribution<int64_t>(0, bound - 1)(random_); }
@@ -117,8 +115,7 @@ class Pipelines {
       case 11:
         return named("prefetch"), input.prefetch(n);
       case 12:
-        cache_file = folder_ / ("cache" + std::to_string(files_++));
-        return named("cache-file"), input.cache(cache_file);
+        return named("cache-file"), input.cache(folder_ / ("cache" + std::to_string(files_++)));
       default:
         return named("cache"), input.cache();
     }
@@ -139,9 +136,14 @@ std::vector<Values> run(const Dataset& dataset) {
   return passes;
 }
 
-// Makes the pipeline as a new process would find it, on a machine that has no cache.
-Dataset fresh(const std::filesystem::path& folder, uint32_t seed) {
+// Makes the folder that of a machine that has no cache files.
+void clear(const std::filesystem::path& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) std::filesystem::remove(entry.path());
+}
+
+// Makes the pipeline as a new process would find it.
+Dataset fresh(const std::filesystem::path& folder, uint32_t seed) {
+  clear(folder);
   return Pipelines(folder, seed).make();
 }
 
@@ -149,6 +151,7 @@ TEST(RestoreRandom, ElementsAreThoseOfARunWithoutAnInterruption) {
   const testing::TemporaryFolder folder;
   for (uint32_t seed = 0; seed < 400; ++seed) {
     std::mt19937 random(seed);
+    clear(folder.path());
     Pipelines pipelines(folder.path(), seed);
     const Dataset dataset = pipelines.make();
     SCOPED_TRACE(c10::str("seed ", seed, ":", pipelines.description));

@@ -44,10 +44,23 @@ class PngDecoder {
       rows_[static_cast<std::size_t>(y)] = pixels.data_ptr<uint8_t>() + y * width * stored;
     }
     if (!read_pixels()) refuse();
+    if (options_.channels == 1 && stored == 3) pixels = brightness(pixels);
     return pixels.permute({2, 0, 1});
   }
 
  private:
+  // Returns the brightness of RGB pixels with Pillow's numbers. libpng's would depend on the gamma that a file
+  // announces.
+  static torch::Tensor brightness(const torch::Tensor& pixels) {
+    torch::Tensor grey = at::empty({pixels.size(0), pixels.size(1), 1}, torch::kByte);
+    const uint8_t* from = pixels.data_ptr<uint8_t>();
+    auto* const to = grey.data_ptr<uint8_t>();
+    for (int64_t i = 0; i < grey.numel(); ++i, from += 3) {
+      to[i] = static_cast<uint8_t>((from[0] * 19595U + from[1] * 38470U + from[2] * 7471U + 0x8000U) >> 16);
+    }
+    return grey;
+  }
+
   static void note_error(png_structp png, png_const_charp message) {
     auto* const self = static_cast<PngDecoder*>(png_get_error_ptr(png));
     std::snprintf(self->message_, sizeof self->message_, "%s", message);
@@ -77,11 +90,6 @@ class PngDecoder {
     png_set_strip_16(png_);
     png_set_strip_alpha(png_);
     if (options_.channels == 3 && grey) png_set_gray_to_rgb(png_);
-    if (options_.channels == 1 && !grey) {
-      // The brightness is that of the values as they are stored, whatever gamma the file announces.
-      png_set_gamma_fixed(png_, PNG_FP_1, PNG_FP_1);
-      png_set_rgb_to_gray(png_, PNG_ERROR_ACTION_NONE, 0.299, 0.587);
-    }
     png_set_interlace_handling(png_);
     png_read_update_info(png_, info_);
     return true;
