@@ -119,7 +119,8 @@ TEST_F(ChannelsTest, GreyIsRepeatedAndColoursBecomeTheirBrightness) {
 TEST_F(ChannelsTest, ASizeOfTwoNumbersIsRefused) {
   ImageClassificationTask made = task("mlp", {28, 28, 1}, "digits");
   made.model.input_size = {28, 28};
-  expect_error<InvalidArgument>([&] { (void)made.build_inputs({}, true); }, "task.model.input_size has 2 numbers");
+  expect_error<InvalidArgument>([&] { (void)made.build_inputs({}, true); },
+                                "task.model.input_size is [28, 28], wanted height, width and channels");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "base/cpu_threads.h"
 #include "commands.h"
 #include "ignored_signals.h"
+#include "models/command/decimals.h"
 #include "models/command/train_command.h"
 
 namespace {
@@ -49,6 +50,7 @@ int main(int argc, char** argv) {
   const auto run_launch = cohort::cli::add_launch(launch, program);
   const auto run_report = cohort::cli::add_report(report);
   const auto run_train = cohort::add_train_flags(train);
+  cohort::read_decimals(app);
   try {
     app.parse(static_cast<int>(mark - argv), argv);
     if (mark != end && !launch.parsed()) throw CLI::ExtrasError({"--"});

@@ -17,6 +17,7 @@
 #include "cohort/models/strategy_flags.h"
 #include "cohort/preemption.h"
 #include "cohort/trace.h"
+#include "models/command/decimals.h"
 #include "models/command/experiment_flags.h"
 #include "models/command/mesh_flags.h"
 #include "models/command/pipeline_flags.h"
@@ -255,6 +256,7 @@ int exit_status(const std::function<int()>& command) {
 int train_main(int argc, char** argv) {
   CLI::App app("Trains or evaluates an experiment", argc > 0 ? std::filesystem::path(argv[0]).filename().string() : "");
   const auto command = add_train_flags(app);
+  read_decimals(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& asked) {  // --help

@@ -47,10 +47,11 @@ void TrainerConfig::describe(ConfigFields& fields) {
   fields.add("eval_tf_function", eval_tf_function, "false: the model runs in every step of evaluation");
   fields.add("eval_tf_while_loop", eval_tf_while_loop, tensorflow);
   fields.add("allow_tpu_summary", allow_tpu_summary, tensorflow);
-  for (const char* relation : {"train_steps >= 0", "train_epochs >= 0", "steps_per_loop >= 0", "summary_interval >= 0",
-                               "checkpoint_interval >= 0", "max_to_keep >= 0", "validation_steps >= -1",
-                               "validation_steps != 0", "validation_interval >= 0", "compare_replicas_interval >= 0",
-                               "continuous_eval_timeout > 0", "loss_upper_bound > 0", "summary_images >= 0"}) {
+  for (const char* relation :
+       {"train_steps >= 0", "train_epochs >= 0", "steps_per_loop >= 0", "summary_interval >= 0",
+        "checkpoint_interval >= 0", "max_to_keep >= 0", "validation_steps >= -1", "validation_steps != 0",
+        "validation_interval >= 0", "compare_replicas_interval >= 0", "continuous_eval_timeout > 0",
+        "continuous_eval_timeout <= 1000000000", "loss_upper_bound > 0", "summary_images >= 0"}) {
     fields.restrict(relation);
   }
 }

@@ -15,7 +15,13 @@ namespace {
 int64_t length_of(const TrainerConfig& trainer, int64_t epoch, bool trains) {
   if (trainer.train_steps > 0) return trainer.train_steps;
   const double epochs = trainer.train_epochs;
-  const int64_t steps = epoch > 0 ? std::llround(epochs * static_cast<double>(epoch)) : 0;
+  const double whole = std::round(epochs * static_cast<double>(epoch));
+  constexpr double kMostSteps = 9007199254740992.0;  // as many as a double counts
+  if (!(whole < kMostSteps)) {
+    fail<InvalidArgument>("[train] trainer.train_epochs is ", epochs, ", with ", epoch,
+                          " steps each, wanted fewer than 2^53 steps");
+  }
+  const int64_t steps = epoch > 0 ? static_cast<int64_t>(whole) : 0;
   if (steps == 0 && trains) {
     fail<InvalidArgument>("[train] there is nothing to do: trainer.train_steps is 0 and trainer.train_epochs ", epochs,
                           epoch > 0 ? "" : ", of data whose size is not known");

@@ -17,10 +17,14 @@ namespace cohort {
 
 namespace {
 
+constexpr int64_t kLargestSide = 65'535;  // of a JPEG
+
 void require_input_size(const ImageModelConfig& config) {
-  if (config.input_size->size() == 3) return;
-  fail<InvalidArgument>("[task] task.model.input_size has ", config.input_size->size(),
-                        " numbers, wanted height, width, channels");
+  const std::vector<int64_t>& size = config.input_size;
+  const auto fits = [](int64_t number) { return number > 0 && number <= kLargestSide; };
+  if (size.size() == 3 && std::all_of(size.begin(), size.end(), fits)) return;
+  fail<InvalidArgument>("[task] task.model.input_size is [", c10::Join(", ", size),
+                        "], wanted height, width and channels, 1 to ", kLargestSide);
 }
 
 // Returns whether the model is one of mnist.h, a Sequential.
@@ -57,6 +61,7 @@ Example ImageClassificationTask::example_batch() const {
 }
 
 std::vector<int64_t> ImageClassificationTask::input_partition_dims(bool training) const {
+  require_input_size(model);
   return training
              ? partition_dims_of("task.train_input_partition_dims", train_input_partition_dims, model.takes_planes())
              : partition_dims_of("task.eval_input_partition_dims", eval_input_partition_dims, model.takes_planes());
@@ -78,6 +83,7 @@ void ImageClassificationTask::check_sequence(const std::string& axis) const {
 }
 
 std::vector<std::string> ImageClassificationTask::pipeline_cut(int chunks) const {
+  require_input_size(model);
   if (has_digit_layers(model)) return {};
   require_kept_blocks(model.remat);
   if (model.backbone.type == "vit") return layouts::pipeline_cut(vit_options(model), chunks);

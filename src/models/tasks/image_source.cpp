@@ -166,6 +166,17 @@ void require_same_classes(const ImageSource& train, const ImageSource& validatio
                         "\" in ", validation.description, ", wanted the same classes in both");
 }
 
+// Fails if a data set is named and nothing says in which folder it lies.
+void refuse_name(const char* group, const Place& place) {
+  if (place.tfds_name.empty() || (!place.path.empty() && !names_records(place.path))) return;
+  fail<InvalidArgument>("[task] task.", group, ".tfds_name is ", place.tfds_name, ", but ",
+                        place.path.empty()
+                            ? c10::str("there is no folder: --data_dir (task.train_data.input_path) and task.", group,
+                                       ".tfds_data_dir are empty")
+                            : c10::str(place.path, " names files of records"),
+                        ", wanted a folder that has this data set of TensorFlow Datasets");
+}
+
 void refuse_turns(const ImageDataConfig& data, const Place& place) {
   if ((data.cycle_length == 0 && data.block_length == 1) || names_records(place.path)) return;
   fail<InvalidArgument>("[task] cycle_length is ", data.cycle_length, " and block_length ", data.block_length,
@@ -189,6 +200,7 @@ ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig
                     .tfds = !data.tfds_data_dir->empty(),
                     .use = apart ? Use::kTrain : Use::kBoth};
   refuse_turns(data, place);
+  if (training || !place.path.empty() || !apart) refuse_name("train_data", place);
   const std::string& own = other.tfds_data_dir->empty() ? *other.input_path : *other.tfds_data_dir;
   const bool alone = !training && place.path.empty() && !own.empty();  // an evaluation needs no training data
   if (place.path.empty() && !alone) {
@@ -209,6 +221,7 @@ ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig
                .tfds = !other.tfds_data_dir->empty(),
                .use = Use::kValidation};
   refuse_turns(other, second);
+  refuse_name("validation_data", second);
   if (alone) return open_place(second, other, task, runtime);
   ImageSource made = open_place(place, data, task, runtime);
   second.class_names = made.class_names;

@@ -25,7 +25,9 @@ constexpr const char* kHead = "outc";
 
 void require_input_size(const SegmentationModelConfig& config) {
   const std::vector<int64_t>& size = config.input_size;
-  const bool fits = size.size() == 3 && size[0] > 0 && size[1] > 0 && (size[2] == 1 || size[2] == 3);
+  constexpr int64_t kLargestSide = 65'535;  // of a JPEG
+  const bool fits = size.size() == 3 && size[0] > 0 && size[0] <= kLargestSide && size[1] > 0 &&
+                    size[1] <= kLargestSide && (size[2] == 1 || size[2] == 3);
   if (fits) return;
   fail<InvalidArgument>("[task] task.model.input_size is [", c10::Join(", ", size),
                         "], wanted height, width and 1 or 3 channels");

@@ -43,6 +43,27 @@ TEST(TrainCommand, RefusesFlagsThatItDoesNotKnow) {
   expect_training_refused("--epochs: trainer.train_epochs is \"many\", wanted number", {"--epochs=many"});
 }
 
+TEST(TrainCommand, ReadsWholeNumbersAsDecimalOnes) {
+  expect_training_refused("fewer than a batch, 700007", {"--batch_size=0700007"});
+  expect_training_refused("--batch_size: 0x10 is not a whole decimal number", {"--batch_size=0x10"});
+  expect_training_refused("trainer.train_steps is \"0x10\", wanted integer", {"--train_steps=0x10"});
+}
+
+TEST(TrainCommand, RefusesADataSetWithoutAFolder) {
+  expect_training_refused("task.train_data.tfds_name is nosuch, but there is no folder",
+                          {"--params_override=task.train_data.tfds_name=nosuch"});
+  expect_training_refused("there is no data: --data_dir", {"--params_override=task.validation_data.tfds_name=nosuch"});
+}
+
+TEST(TrainCommand, RefusesSizesThatAreNone) {
+  for (const char* size : {"[]", "[28,28]", "[0,28,1]", "[28,28,-1]", "[28,4611686018427387904,1]"}) {
+    for (const char* experiment : {"mnist_mlp", "resnet18", "unet_small"}) {
+      expect_refused("task.model.input_size is [", {std::string("--experiment=") + experiment, "--model_dir=DIR",
+                                                    std::string("--params_override=task.model.input_size=") + size});
+    }
+  }
+}
+
 TEST(TrainCommand, RefusesWrongExperimentsModesAndFolders) {
   expect_refused("there is no experiment \"mnist\"; there are mnist_mlp, mnist_cnn",
                  {"--experiment=mnist", "--model_dir=DIR"});
@@ -59,6 +80,13 @@ TEST(TrainCommand, RefusesWrongExperimentsModesAndFolders) {
   expect_training_refused("--batch_size is -5, wanted 1 or more", {"--batch_size=-5"});
   expect_training_refused("--batch_size is 0, wanted 1 or more", {"--batch_size=0"});
   expect_training_refused("fewer than a batch", {"--batch_size=9000000000000000000"});
+  // With 117 steps an epoch.
+  for (const char* epochs : {"1e17", "inf", "nan"}) {
+    expect_training_refused(c10::str("trainer.train_epochs is ", epochs == std::string("1e17") ? "1e+17" : epochs),
+                            {std::string("--epochs=") + epochs});
+  }
+  expect_training_refused("trainer.continuous_eval_timeout is 9000000000000000000",
+                          {"--params_override=trainer.continuous_eval_timeout=9000000000000000000"});
   expect_training_refused("--train_steps=3 and --epochs=2 both say how long to train",
                           {"--train_steps=3", "--epochs=2"});
   expect_training_refused("--data_dir: 1 required TEXT missing", {"--data_dir="});
@@ -76,7 +104,8 @@ TEST(TrainCommand, RefusesWrongExperimentsModesAndFolders) {
   const std::string folder = std::filesystem::temp_directory_path().string();
   expect_training_refused(folder + " is a folder, wanted the name of a file", {"--trace=" + folder});
   for (const std::string scheme : {"gs", "s3", "hdfs"}) {
-    expect_refused("--model_dir=" + scheme + "://bucket/run is an address of " + scheme + ", wanted a folder: mount it",
+    expect_refused("--model_dir=" + scheme + "://bucket/run is an address of " + scheme +
+                       ", wanted a folder: mount it",
                    {"--experiment=mnist_mlp", "--model_dir=" + scheme + "://bucket/run"});
     EXPECT_FALSE(std::filesystem::exists(scheme + ":"));
   }
