@@ -11,6 +11,7 @@
 
 #include "base/crc32c.h"
 #include "base/fail.h"
+#include "base/regular_file.h"
 
 namespace cohort {
 
@@ -22,7 +23,7 @@ constexpr uint64_t kSmall = kWindow / 8;         // ranges below go through the 
 }  // namespace
 
 FileRanges::FileRanges(std::filesystem::path file) : file_(std::move(file)) {
-  descriptor_ = ::open(file_.c_str(), O_RDONLY | O_CLOEXEC);
+  descriptor_ = open_regular_file(file_, "checkpoint");
   struct stat status {};
   if (descriptor_ < 0 || ::fstat(descriptor_, &status) != 0) {
     const int code = errno;

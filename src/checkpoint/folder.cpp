@@ -57,7 +57,8 @@ void put_in_place(const std::filesystem::path& temporary, const std::filesystem:
 std::string read_file(const std::filesystem::path& file) {
   std::error_code error;
   const auto size = std::filesystem::file_size(file, error);
-  std::ifstream in(file, std::ios::binary);
+  std::ifstream in;
+  if (!error) in.open(file, std::ios::binary);  // at a pipe it would wait
   if (error || !in) {
     fail<NotFound>("[checkpoint] ", file.string(), ": cannot be opened: ", error ? error.message() : "no such file");
   }

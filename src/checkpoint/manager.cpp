@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <fstream>
 #include <functional>
 #include <future>
 #include <random>
@@ -14,6 +13,7 @@
 #include "base/error_text.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/regular_file.h"
 #include "checkpoint/environment.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
@@ -283,10 +283,8 @@ class CheckpointManager::Impl : public std::enable_shared_from_this<Impl> {
   // Returns whether a checkpoint in excess is kept for good.
   bool keeps(int64_t step) {
     if (options_.keep_every_n_hours <= 0.0) return false;
-    std::error_code error;
-    std::ifstream in(folder(step) / "manifest.json");
-    const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
     try {
+      const std::string text = read_regular_file(folder(step) / kManifestFile, "checkpoint").value_or("");
       const int64_t time = parse_manifest(text, folder(step).string()).time;
       if (static_cast<double>(time - pointer_.last_kept) < options_.keep_every_n_hours * 3600.0) return false;
       pointer_.last_kept = time;

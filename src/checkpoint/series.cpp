@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/atomic_file.h"
 #include "base/fail.h"
+#include "base/regular_file.h"
 
 namespace cohort {
 
@@ -39,9 +39,9 @@ std::vector<int64_t> checkpoint_steps(const fs::path& directory, const std::stri
 
 CheckpointPointer read_pointer(const fs::path& directory) {
   CheckpointPointer pointer;
-  std::ifstream in(directory / kPointerFile);
-  if (!in) return pointer;
-  const nlohmann::json tree = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  const auto text = read_regular_file(directory / kPointerFile, "checkpoint");
+  if (!text) return pointer;
+  const nlohmann::json tree = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!tree.is_object()) return pointer;
   if (const auto kept = tree.find("kept"); kept != tree.end() && kept->is_array()) {
     for (const auto& step : *kept) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <set>
 #include <thread>
 #include <tuple>
@@ -11,6 +10,7 @@
 #include "base/atomic_file.h"
 #include "base/deadline.h"
 #include "base/fail.h"
+#include "base/regular_file.h"
 #include "checkpoint/part_files.h"
 #include "cohort/trace.h"
 
@@ -102,13 +102,12 @@ void gather_shards(const std::filesystem::path& draft, const ShardsToCome& wante
     const bool last = deadline.passed();
     for (auto rank = missing.begin(); rank != missing.end();) {
       const auto file = draft / (shard_name({.rank = *rank, .workers = wanted.workers}) + ".json");
-      std::ifstream in(file, std::ios::binary);
-      if (!in) {
+      const auto text = read_regular_file(file, "checkpoint");
+      if (!text) {
         ++rank;
         continue;
       }
-      const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-      add_note(parse_manifest(unsealed(text, file.string()), file.string(), Coverage::kSome), manifest);
+      add_note(parse_manifest(unsealed(*text, file.string()), file.string(), Coverage::kSome), manifest);
       std::error_code ignored;
       std::filesystem::remove(file, ignored);
       rank = missing.erase(rank);

@@ -47,7 +47,8 @@ void stream_weights(const std::filesystem::path& file, const TensorSource& sourc
 Weights load_weights(const std::filesystem::path& file) {
   std::error_code error;
   const auto size = std::filesystem::file_size(file, error);
-  std::ifstream in(file, std::ios::binary);
+  std::ifstream in;
+  if (!error) in.open(file, std::ios::binary);  // at a pipe it would wait
   if (error || !in)
     fail<NotFound>("[weights] ", file.string(), ": cannot be opened: ", error ? error.message() : "no such file");
   std::vector<std::byte> bytes(size);

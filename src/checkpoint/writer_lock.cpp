@@ -9,12 +9,14 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <sstream>
 #include <thread>
 #include <utility>
 
 #include "base/deadline.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/regular_file.h"
 #include "cluster/own_host.h"
 
 namespace cohort {
@@ -42,7 +44,7 @@ struct Holder {
 
 Holder read_holder(const std::filesystem::path& file) {
   Holder holder;
-  std::ifstream in(file);
+  std::istringstream in(read_regular_file(file, "checkpoint").value_or(""));
   std::string line;
   if (std::getline(in, line) && !line.empty()) holder.process = line;
   std::getline(in, holder.boot);
@@ -79,7 +81,7 @@ std::string WriterLock::holder_of(const std::filesystem::path& directory) {
 
 // Tries to take the lock. Returns false while another process has it.
 bool WriterLock::attempt() {
-  descriptor_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  descriptor_ = open_own_file(file_, O_RDWR | O_CREAT, "checkpoint");
   if (descriptor_ < 0 && (errno == ENOSPC || errno == EDQUOT)) {
     log().warn("[checkpoint] {} has no room for its lock: nothing keeps a second run out of this folder",
                file_.parent_path().string());

@@ -1,6 +1,8 @@
-// What a run finds in its model_dir, and what it leaves there: an evaluation has the data of its training.
+// What a run finds in its model_dir, and what it leaves there: an evaluation has the data of its training, and what is
+// no file of the run's own is not waited for and not written to.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -87,6 +89,53 @@ TEST(ModelDir, AnEvaluationTakesNoStrategyFromItsTraining) {
   const TemporaryFolder place;
   ASSERT_EQ(train(place, {"--num_replicas=2"}).status, 0);
   EXPECT_THAT(run(place, {"--mode=eval"}).said, HasSubstr("under mirrored, 1 replica(s)"));
+}
+
+// At a pipe that nobody writes to a run would wait without end.
+TEST(ModelDir, APipeIsAnError) {
+  for (const char* name : {"metrics.jsonl", "checkpoint", ".writer", "ckpt-1/manifest.json"}) {
+    const TemporaryFolder place;
+    std::filesystem::create_directories((place / "run" / name).parent_path());
+    ASSERT_EQ(::mkfifo((place / "run" / name).c_str(), 0600), 0);
+    const Ended ended = train(place);
+    EXPECT_NE(ended.status, 0) << name;
+    EXPECT_THAT(ended.said, AllOf(HasSubstr(name), HasSubstr("is a pipe, wanted a file")));
+  }
+  for (const auto& [name, message] :
+       {std::pair("model.safetensors", "cannot be opened"), {"params.yaml", "is a pipe"}}) {
+    const TemporaryFolder place;
+    std::filesystem::create_directories(place / "run");
+    ASSERT_EQ(::mkfifo((place / "run" / name).c_str(), 0600), 0);
+    const Ended ended = run(place, {"--mode=eval"});
+    EXPECT_NE(ended.status, 0) << name;
+    EXPECT_THAT(ended.said, AllOf(HasSubstr(name), HasSubstr(message)));
+  }
+}
+
+TEST(ModelDir, ALinkIsNotWrittenThrough) {
+  for (const char* name : {"metrics.jsonl", ".writer"}) {
+    const TemporaryFolder place;
+    std::filesystem::create_directories(place / "run");
+    write_file(place / "precious", "precious\n");
+    std::filesystem::create_symlink(place / "precious", place / "run" / name);
+    const Ended ended = train(place);
+    EXPECT_NE(ended.status, 0) << name;
+    EXPECT_THAT(ended.said, AllOf(HasSubstr(name), HasSubstr("is a link, which would write to another place")));
+    EXPECT_EQ(read_file(place / "precious"), "precious\n") << name;
+  }
+}
+
+TEST(ModelDir, FoldersOfARunLieInIt) {
+  const TemporaryFolder place;
+  for (const std::string key :
+       {"best_checkpoint_eval_metric=loss,trainer.best_checkpoint_export_subdir", "validation_summary_subdir"}) {
+    for (const std::string& folder : {std::string("../out"), std::string("a/../../out"), (place / "out").string()}) {
+      const Ended ended = train(place, {"--params_override=trainer." + key + "=" + folder});
+      EXPECT_EQ(ended.status, 2) << key;
+      EXPECT_THAT(ended.said, HasSubstr("subdir is \"" + folder + "\", wanted a folder in model_dir, without .."));
+      EXPECT_FALSE(std::filesystem::exists(place / "out"));
+    }
+  }
 }
 
 }  // namespace

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <iostream>
 #include <memory>
 
 #include "base/atomic_file.h"
 #include "base/fail.h"
+#include "base/regular_file.h"
 #include "commands.h"
 #include "device/xla/ahead.h"
 #include "models/command/experiment_flags.h"
@@ -33,9 +33,9 @@ struct CompileFlags {
 };
 
 std::string read_text(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) fail<NotFound>("[compile] --mlir=", file.string(), " cannot be opened");
-  return {std::istreambuf_iterator<char>(in), {}};
+  const auto text = read_file_or_pipe(file, "compile");
+  if (!text) fail<NotFound>("[compile] --mlir=", file.string(), " cannot be opened");
+  return *text;
 }
 
 void write_whole(const std::filesystem::path& path, const std::string& bytes) {

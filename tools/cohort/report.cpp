@@ -2,7 +2,6 @@
 #include <yaml-cpp/yaml.h>
 
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 #include "base/atomic_file.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/regular_file.h"
 #include "commands.h"
 #include "report_page.h"
 
@@ -23,16 +23,10 @@ struct ReportFlags {
   std::filesystem::path output = "report.html";
 };
 
-std::optional<std::string> read_if_there(const std::filesystem::path& file) {
-  std::ifstream in(file, std::ios::binary);
-  if (!in) return std::nullopt;
-  return std::string(std::istreambuf_iterator<char>(in), {});
-}
-
 // Returns the lines of metrics.jsonl. A run that was killed may have left half a line.
 nlohmann::json records_of(const std::filesystem::path& run) {
   const std::filesystem::path file = run / "metrics.jsonl";
-  const std::optional<std::string> text = read_if_there(file);
+  const std::optional<std::string> text = read_regular_file(file, "report");
   if (!text) fail<NotFound>("[report] ", file.string(), " cannot be opened: is this the model_dir of a run?");
   nlohmann::json records = nlohmann::json::array();
   std::istringstream lines(*text);
@@ -71,7 +65,7 @@ void flatten(const YAML::Node& node, const std::string& path, nlohmann::ordered_
 
 nlohmann::ordered_json params_of(const std::filesystem::path& run) {
   nlohmann::ordered_json params = nlohmann::json::object();
-  const std::optional<std::string> text = read_if_there(run / "params.yaml");
+  const std::optional<std::string> text = read_regular_file(run / "params.yaml", "report");
   if (!text) return params;
   try {
     flatten(YAML::Load(*text), "", params);
@@ -84,7 +78,7 @@ nlohmann::ordered_json params_of(const std::filesystem::path& run) {
 nlohmann::ordered_json read_run(const std::filesystem::path& run) {
   nlohmann::ordered_json made{
       {"name", run.lexically_normal().string()}, {"records", records_of(run)}, {"params", params_of(run)}};
-  if (const auto text = read_if_there(run / "timeline.json")) {
+  if (const auto text = read_regular_file(run / "timeline.json", "report")) {
     nlohmann::ordered_json timeline = nlohmann::ordered_json::parse(*text, nullptr, /*allow_exceptions=*/false);
     if (timeline.is_object() && timeline.contains("threads")) made["timeline"] = std::move(timeline);
   }

@@ -12,6 +12,13 @@ namespace cohort {
 
 namespace {
 
+// Fails if a folder in model_dir would be somewhere else.
+void require_inside(const char* key, const std::string& folder) {
+  const std::filesystem::path path = folder;
+  if (!path.is_absolute() && std::find(path.begin(), path.end(), "..") == path.end()) return;
+  fail<InvalidArgument>("[train] ", key, " is \"", folder, "\", wanted a folder in model_dir, without ..");
+}
+
 int64_t length_of(const TrainerConfig& trainer, int64_t epoch, bool trains) {
   if (trainer.train_steps > 0) return trainer.train_steps;
   const double epochs = trainer.train_epochs;
@@ -43,6 +50,7 @@ std::optional<RunPlan::Best> best_of(const TrainerConfig& trainer) {
     fail<InvalidArgument>("[train] trainer.best_checkpoint_export_subdir is \"", trainer.best_checkpoint_export_subdir,
                           "\", but trainer.best_checkpoint_eval_metric does not say which evaluation is the best");
   }
+  require_inside("trainer.best_checkpoint_export_subdir", trainer.best_checkpoint_export_subdir);
   const bool higher = trainer.best_checkpoint_metric_comp == "higher";
   return RunPlan::Best{.folder = trainer.best_checkpoint_export_subdir,
                        .metric = trainer.best_checkpoint_eval_metric,
@@ -118,6 +126,7 @@ RunPlan plan_run(const TrainerConfig& trainer, const TaskData& data, bool trains
                              .histograms = trainer.summary_histograms}};
   const int64_t whole = plan.steps_per_epoch > 0 ? plan.steps_per_epoch : plan.train_steps;
   const auto interval = [&](int64_t given) { return given > 0 ? given : whole; };
+  require_inside("trainer.validation_summary_subdir", plan.summaries.validation_folder);
   plan.steps_per_loop = interval(trainer.steps_per_loop);
   plan.summary_interval = interval(trainer.summary_interval);
   plan.checkpoint_interval = interval(trainer.checkpoint_interval);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/regular_file.h"
 #include "checkpoint/wholes_on_chief.h"
 #include "strategy/memory_use.h"
 #include "strategy/module_pieces.h"
@@ -9,7 +10,9 @@
 namespace cohort {
 
 RunSummaries::RunSummaries(const std::filesystem::path& model_dir, const RunPlan::Summaries& plan, bool writes)
-    : folder_(model_dir), plan_(plan), writes_(writes) {}
+    : folder_(model_dir), plan_(plan), writes_(writes) {
+  if (writes_) require_own_file(metrics(), "train");
+}
 
 SummaryWriter& RunSummaries::writer(std::optional<SummaryWriter>& which, const std::string& folder) {
   if (!which) which.emplace(folder_ / folder);
@@ -40,7 +43,8 @@ void RunSummaries::write(SummaryWriter& out, const char* mode, int64_t step, int
   for (const auto& [name, value] : logs) out.scalar(name, value, step);
   out.scalar("examples_per_second", rate, step);
   out.flush();
-  append_metrics(folder_ / "metrics.jsonl", {step, epochs, mode, logs, rate});
+  require_own_file(metrics(), "train");
+  append_metrics(metrics(), {step, epochs, mode, logs, rate});
 }
 
 void RunSummaries::trained(int64_t step, int64_t epochs, const Logs& logs, double examples_per_second) {

@@ -27,6 +27,7 @@ class RunSummaries {
   // Writes one of each parameter. Several workers may have parts of one, so all of them take part.
   void histograms(const MirroredModule& module, int64_t step);
   void write(SummaryWriter& writer, const char* mode, int64_t step, int64_t epochs, Logs logs, double rate);
+  std::filesystem::path metrics() const { return folder_ / "metrics.jsonl"; }
   SummaryWriter& writer(std::optional<SummaryWriter>& which, const std::string& folder);
 
   std::filesystem::path folder_;

@@ -1,6 +1,6 @@
 #include "parameter_server/coordinator/coordinator.h"
 
-#include <fstream>
+#include <sstream>
 
 #include "base/atomic_file.h"
 #include "base/deadline.h"
@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/number_in.h"
+#include "base/regular_file.h"
 #include "rpc/frame.h"
 
 namespace cohort {
@@ -26,9 +27,9 @@ uint64_t run_of(const std::filesystem::path& directory) {
   if (directory.empty()) return drawn;
   std::filesystem::create_directories(directory);
   const std::filesystem::path file = directory / "run";
-  if (std::ifstream in(file); in) {
+  if (const auto text = read_regular_file(file, "coordinator")) {
     uint64_t run = 0;
-    if (in >> run && run != 0) return run;
+    if (std::istringstream(*text) >> run && run != 0) return run;
     fail<DataLoss>("[coordinator] ", file.string(),
                    " is damaged: wanted the number of the run; remove the folder to begin "
                    "another one");

@@ -4,13 +4,13 @@
 #include <fmt/args.h>
 #include <fmt/format.h>
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "base/access.h"
 #include "base/atomic_file.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/regular_file.h"
 #include "cohort/checkpoint.h"
 #include "cohort/preemption.h"
 #include "cohort/train/actions.h"
@@ -244,9 +244,9 @@ class BestSoFar {
   void read() {
     if (read_) return;
     read_ = true;
-    std::ifstream in(file());
-    if (!in) return;
-    const nlohmann::json info = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+    const auto text = read_regular_file(file(), "actions");
+    if (!text) return;
+    const nlohmann::json info = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
     const auto found = info.is_object() ? info.find(options_.metric) : info.end();
     if (found != info.end() && found->is_number()) {
       best_.set(found->get<double>());
