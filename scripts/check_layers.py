@@ -21,7 +21,7 @@ LAYERS = ["base", "config", "record", "device", "rpc", "cluster", "collective", 
 # The layer that each public header belongs to: that of its folder, if these lists do not name it. Umbrellas, which only include others,
 # belong to none.
 HEADERS = {
-    "base": "error example preemption trace",
+    "base": "error example preemption trace version",
     "config": "models/config models/setting",
     "device": "compute device",
     "rpc": "cluster/security",

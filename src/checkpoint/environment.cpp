@@ -6,6 +6,7 @@
 
 #include "base/cpu_threads.h"
 #include "base/kernels/isa.h"
+#include "cohort/version.h"
 
 namespace cohort {
 

@@ -304,8 +304,13 @@ void StrategyCore::call(detail::Job& job, int local_id) {
   const NearProcessors bound(near_[local]);
   try {
     runners_[local]->run(job, own);
-  } catch (const c10::Error& error) {
+  } catch (c10::Error& error) {
     rethrow_explained(error, plan_.devices[local], memory_holders_);
+    if (job.global_size >= 0 && splits_batches() && job.share_sizes[local] <= 1) {
+      error.add_context(c10::str("replica ", own.id(), " of ", num_replicas_in_sync(), " has ", job.share_sizes[local],
+                                 " of the batch's ", job.global_size, " examples; a module that needs more of them ",
+                                 "wants larger batches, and drop_remainder for the last one"));
+    }
     throw;
   }
   if (joins()) {

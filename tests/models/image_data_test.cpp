@@ -84,7 +84,7 @@ TEST_F(ImageDataTest, PatternsNameFilesOfRecords) {
   expect_error<NotFound>([&] { data("task: {train_data: {input_path: 'nowhere/train*'}}"); },
                          "input_path has nowhere/train*, which no file fits");
   expect_error<InvalidArgument>([&] { data("task: {train_data: {input_path: 'gs://bucket/train*'}}"); },
-                                "gs://bucket/train*, an address; wanted a path of this machine");
+                                "=gs://bucket/train* is an address of gs, wanted a folder or files");
   expect_error<InvalidArgument>([&] { data("task: {validation_data: {input_path: ''}}"); },
                                 "which are to validate with? task.validation_data.input_path is empty");
 }

@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -19,6 +20,7 @@ namespace {
 using ::testing::AllOf;
 using testing::error_of;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using namespace std::chrono_literals;
 
 MirroredStrategy mirrored(int replicas, std::chrono::milliseconds timeout = 1h) {
@@ -105,6 +107,33 @@ TEST(Failures, RunInAForkedProcessIsRefused) {
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << replicas << " replica(s), status " << status;
     expect_usable(strategy);
   }
+}
+
+// LibTorch's own modules do not know that a batch was divided.
+TEST(Failures, AnErrorOfLibTorchTellsOfASmallShare) {
+  const auto strategy = mirrored(2);
+  const auto forward = [&](const auto& module, int64_t rows) {
+    return error_of<c10::Error>([&] {
+      const auto shares = strategy.values_from_function([&](const ValueContext& place) {
+        const int64_t begin = place.replica_id_in_sync_group * 2;
+        return Example{.x = torch::randn({5, 3, 4}).slice(0, 0, std::clamp<int64_t>(rows - begin, 0, 2))};
+      });
+      strategy.run([&](Replica&, const Example& share) { module(share.x); }, shares);
+    });
+  };
+  const auto norm = [](const torch::Tensor& x) { torch::nn::BatchNorm1d(12)->forward(x.flatten(1)); };
+  EXPECT_THAT(forward(norm, 3), AllOf(HasSubstr("Expected more than 1 value per channel"),
+                                      HasSubstr("replica 1 of 2 has 1 of the batch's 3 examples"),
+                                      HasSubstr("wants larger batches, and drop_remainder for the last one")));
+  const auto attention = [](const torch::Tensor& x) {
+    const torch::Tensor steps = x.transpose(0, 1);
+    torch::nn::MultiheadAttention(4, 2)->forward(steps, steps, steps);
+  };
+  EXPECT_THAT(forward(attention, 2), HasSubstr("replica 1 of 2 has 0 of the batch's 2 examples"));
+  // Where the share is not small the error is LibTorch's alone.
+  const auto wrong = [](const torch::Tensor& x) { torch::nn::Linear(7, 2)->forward(x); };
+  EXPECT_THAT(forward(wrong, 4), Not(HasSubstr("of the batch's")));
+  expect_usable(strategy);
 }
 
 TEST(Failures, ANonStandardExceptionArrivesToo) {

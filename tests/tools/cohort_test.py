@@ -125,7 +125,7 @@ class Descriptions(unittest.TestCase):
         code, out, err = cohort("describe")
         self.assertEqual(code, 0, err)
         described = json.loads(out)
-        self.assertEqual(set(described["commands"]), {"checkpoint", "compile", "devices", "launch", "report", "train"})
+        self.assertEqual(set(described["commands"]), {"checkpoint", "compile", "describe", "devices", "launch", "report", "train"})
         flags = {name: flag for flag in described["commands"]["train"] for name in flag["names"]}
         keys = [key for key in described["keys"] if key["flag"]]
         self.assertGreater(len(keys), 15)
@@ -138,8 +138,21 @@ class Descriptions(unittest.TestCase):
         epochs = next(key for key in keys if key["flag"] == "--epochs")
         self.assertEqual((epochs["path"], epochs["bounds"]), ("trainer.train_epochs", [">= 0"]))
 
-    def test_describe_is_not_among_the_commands_for_people(self):
-        self.assertNotIn("describe", cohort("--help")[1])
+    def test_help_has_every_command(self):
+        out = cohort("--help")[1]
+        for command in json.loads(cohort("describe")[1])["commands"]:
+            self.assertRegex(out, rf"\n  {command} ")
+
+    def test_the_version_is_that_of_the_headers_and_of_the_project(self):
+        root = pathlib.Path(__file__).parents[2]
+        header = (root / "include/cohort/version.h").read_text(encoding="utf-8")
+        parts = [re.search(rf"#define COHORT_VERSION_{part} (\d+)\n", header).group(1) for part in ("MAJOR", "MINOR", "PATCH")]
+        version = ".".join(parts)
+        self.assertIn(f'#define COHORT_VERSION "{version}"\n', header)
+        self.assertIn(f"project(cohort VERSION {version} ", (root / "CMakeLists.txt").read_text(encoding="utf-8"))
+        code, out, err = cohort("--version")
+        self.assertEqual((code, err), (0, ""))
+        self.assertRegex(out, rf"^cohort {version}, LibTorch \d+\.\d+")
 
     def completions(self, *words):
         script = pathlib.Path(__file__).parents[2] / "tools" / "cohort" / "completion.bash"

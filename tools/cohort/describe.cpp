@@ -73,7 +73,6 @@ void print_names(const CLI::App& whole, const std::string& of) {
 }  // namespace
 
 Command add_describe(CLI::App& app, const CLI::App& whole) {
-  app.group("");  // It is for scripts, so --help leaves it out.
   const auto only_names = std::make_shared<bool>(false);
   const auto of = std::make_shared<std::string>();
   app.add_flag("--names", *only_names, "the names of the commands, or of the flags of one, and nothing else");

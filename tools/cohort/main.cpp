@@ -1,4 +1,5 @@
-// The command line: cohort train | launch | report | checkpoint | devices | compile.
+// The command line: cohort train | launch | report | checkpoint | devices | compile | describe.
+#include <torch/version.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -8,6 +9,7 @@
 #include <string_view>
 
 #include "base/cpu_threads.h"
+#include "cohort/version.h"
 #include "commands.h"
 #include "ignored_signals.h"
 #include "models/command/decimals.h"
@@ -35,6 +37,7 @@ int main(int argc, char** argv) {
   const std::vector<std::string> program(std::min(mark + 1, end), end);
   CLI::App app("Cohort: training on one device, many devices, many machines", "cohort");
   app.require_subcommand(1);
+  app.set_version_flag("--version", "cohort " COHORT_VERSION ", LibTorch " TORCH_VERSION);
   CLI::App& checkpoint =
       *app.add_subcommand("checkpoint", "look into checkpoints, compare them, make files of weights");
   CLI::App& compile = *app.add_subcommand("compile", "compile a program for devices that need not be here");
@@ -54,7 +57,7 @@ int main(int argc, char** argv) {
   try {
     app.parse(static_cast<int>(mark - argv), argv);
     if (mark != end && !launch.parsed()) throw CLI::ExtrasError({"--"});
-  } catch (const CLI::Success& asked) {  // --help
+  } catch (const CLI::Success& asked) {  // --help, --version
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
     std::cerr << "[cohort] " << error.what() << "\nRun with --help for the flags.\n";

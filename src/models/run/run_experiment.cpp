@@ -14,6 +14,7 @@
 #include "cohort/models/experiment.h"
 #include "cohort/preemption.h"
 #include "cohort/train/actions.h"
+#include "models/run/local_place.h"
 #include "models/run/plan.h"
 #include "models/run/summaries.h"
 #include "strategy/core.h"
@@ -24,12 +25,7 @@ namespace {
 
 std::filesystem::path make_folder(const std::filesystem::path& folder) {
   if (folder.empty()) fail<InvalidArgument>("[train] --model_dir is missing: the folder for checkpoints and metrics");
-  const std::size_t scheme = folder.string().find("://");
-  if (scheme != std::string::npos && folder.string().find('/') == scheme + 1) {
-    fail<InvalidArgument>("[train] --model_dir=", folder.string(), " is an address of ",
-                          folder.string().substr(0, scheme),
-                          ", wanted a folder: mount it (gcsfuse, s3fs, ...) and give the path that it is mounted at");
-  }
+  require_local("[train] --model_dir", folder.string());
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error) fail<InvalidArgument>("[train] --model_dir=", folder.string(), " cannot be made: ", error.message());

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "cohort/data/datasets.h"
 #include "cohort/data/tfds.h"
+#include "models/run/local_place.h"
 #include "models/tasks/image_data.h"
 #include "models/tasks/image_records.h"
 
@@ -150,6 +151,11 @@ ImageSource open_place(const Place& place, const ImageDataConfig& data, const Im
   return {records, records, place.path};
 }
 
+void require_places(const std::string& group, const char* flag, const ImageDataConfig& data) {
+  require_local("[task] " + group + ".input_path" + flag, data.input_path);
+  require_local("[task] " + group + ".tfds_data_dir", data.tfds_data_dir);
+}
+
 bool has_own_place(const ImageDataConfig& data) {
   return !data.input_path->empty() || !data.tfds_name->empty() || !data.tfds_data_dir->empty();
 }
@@ -194,6 +200,8 @@ int64_t smallest_side(const ImageClassificationTask& task) {
 ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig& runtime, bool training) {
   const ImageDataConfig& data = task.train_data;
   const ImageDataConfig& other = task.validation_data;
+  require_places("task.train_data", " (--data_dir)", data);
+  require_places("task.validation_data", "", other);
   const bool apart = has_own_place(other);
   const Place place{.path = data.tfds_data_dir->empty() ? *data.input_path : *data.tfds_data_dir,
                     .tfds_name = data.tfds_name,

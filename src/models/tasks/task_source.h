@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "cohort/data/datasets.h"
 #include "cohort/dataset.h"
+#include "models/run/local_place.h"
 
 namespace cohort {
 
@@ -28,6 +29,8 @@ template <typename Task, typename Open, typename Draw>
 TaskSource open_source(const Task& task, bool training, const SourceNames& names, const Open& open, const Draw& draw) {
   const std::string& place = task.train_data.input_path;
   const std::string& other = task.validation_data.input_path;
+  require_local("[task] task.train_data.input_path (--data_dir)", place);
+  require_local("[task] task.validation_data.input_path", other);
   if (place.empty() && !training && !other.empty()) {  // an evaluation needs no training data
     const Dataset all = open(other, task.validation_data, 0.0).train;
     return {.train = all, .validation = all, .description = other};

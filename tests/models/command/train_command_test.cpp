@@ -105,9 +105,15 @@ TEST(TrainCommand, RefusesWrongExperimentsModesAndFolders) {
   expect_training_refused(folder + " is a folder, wanted the name of a file", {"--trace=" + folder});
   for (const std::string scheme : {"gs", "s3", "hdfs"}) {
     expect_refused("--model_dir=" + scheme + "://bucket/run is an address of " + scheme +
-                       ", wanted a folder: mount it",
+                       ", wanted a folder or files: object stores are not read; mount it",
                    {"--experiment=mnist_mlp", "--model_dir=" + scheme + "://bucket/run"});
     EXPECT_FALSE(std::filesystem::exists(scheme + ":"));
+    for (const char* experiment : {"mnist_mlp", "resnet18", "lm_tiny", "unet_small", "dlrm_small"}) {
+      expect_refused(
+          "--data_dir)=" + scheme + "://bucket/data is an address of " + scheme +
+              ", wanted a folder or files: object stores are not read; mount it",
+          {std::string("--experiment=") + experiment, "--model_dir=DIR", "--data_dir=" + scheme + "://bucket/data"});
+    }
   }
 }
 
