@@ -15,28 +15,31 @@ struct Silence {
   milliseconds at_peer{0};
 };
 
-// The task talks to its peer from 0 on; nothing passes from `from` until `to`. A new connection works at once if it is
-// opened outside of the outage, and an old one not any more.
-Silence talk(milliseconds patience, milliseconds from, milliseconds to) {
+// The task talks to its peer from 0 on; nothing passes from `from` until `to`, and of what is sent then the first
+// messages are lost as well. A new connection works at once if it is opened outside of the outage, and an old one not
+// any more.
+Silence talk(milliseconds patience, milliseconds from, milliseconds to, int lost = 0) {
   using Time = BeatPlan::Time;
   const Time begin;
   BeatPlan plan(patience, begin);
   Silence longest;
   Time heard_by_peer = begin;
   for (Time now = begin; now < begin + to + 2 * patience;) {
-    const auto [wait, limit] = plan.next(now);
+    const auto [wait, limit, again] = plan.next(now);
     const auto cut = [&](Time time) { return time >= begin + from && time < begin + to; };
     const auto passed = [&](Time since, Time until) { return std::chrono::duration_cast<milliseconds>(until - since); };
-    if (!cut(now)) {
-      longest.at_peer = std::max(longest.at_peer, passed(heard_by_peer, now));
-      heard_by_peer = now;
-    }
-    const bool answered = !cut(now) && !cut(now + wait) && wait <= limit;
-    if (answered) {
-      longest.at_task = std::max(longest.at_task, passed(now - plan.silence(now), now + wait));
-      now += wait + milliseconds(1);
+    bool answered = false;
+    for (Time sent = now; sent < now + limit && !answered; sent += sent == now ? wait + again : again) {
+      if (cut(sent) || (sent >= begin + to && lost-- > 0)) continue;
+      longest.at_peer = std::max(longest.at_peer, passed(heard_by_peer, sent));
+      heard_by_peer = sent;
+      answered = !cut(sent + wait) && sent + wait <= now + limit;
+      if (!answered) continue;
+      longest.at_task = std::max(longest.at_task, passed(now - plan.silence(now), sent + wait));
+      now = sent + wait + milliseconds(1);
       plan.heard(now);
-    } else {
+    }
+    if (!answered) {
       now += limit;
       plan.failed();
       if (plan.lost(now))
@@ -71,6 +74,31 @@ TEST(BeatPlan, AnOutageThatIsShorterThanThePatienceByASecondIsSurvived) {
       }
     }
   }
+}
+
+TEST(BeatPlan, MessagesThatAreLostAfterAnOutageAreSentAgainInTime) {
+  for (const milliseconds patience : {seconds(5), seconds(20), seconds(60)}) {
+    for (int begin = 0; begin < 300; ++begin) {
+      const milliseconds from = patience + begin * milliseconds(17);
+      for (const auto& [outage, lost] : {std::pair(3 * patience / 5, 5), std::pair(patience - seconds(1), 1)}) {
+        const Silence silence = talk(patience, from, from + outage, lost);
+        EXPECT_LT(silence.at_task, patience) << outage.count() << " ms from " << from.count();
+        EXPECT_LT(silence.at_peer, patience) << outage.count() << " ms from " << from.count();
+      }
+    }
+  }
+}
+
+TEST(BeatPlan, OverAFarNetworkNothingIsSentTwice) {
+  BeatPlan::Time now;
+  BeatPlan plan(seconds(5), now);
+  EXPECT_EQ(plan.next(now).again, BeatPlan::kAgain);
+  constexpr milliseconds kFar(300);
+  for (int i = 0; i < 50; ++i) {
+    now += plan.next(now).wait + kFar;
+    plan.heard(now);
+  }
+  EXPECT_GT(plan.next(now).again, kFar);
 }
 
 TEST(BeatPlan, AnOutageThatIsLongerThanThePatienceIsNotSurvived) {

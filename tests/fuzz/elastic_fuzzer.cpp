@@ -78,6 +78,7 @@ class Conversation {
       report.set_workers(1 + numbers_.below(3));
       report.set_id(static_cast<uint64_t>(which));
     }
+    report.set_number(report.number() + 1);
     switch (numbers_.below(16)) {
       case 0:
         return report.set_running(!report.running());
@@ -96,6 +97,8 @@ class Conversation {
       case 7:
         report.set_asked(!report.asked());
         return report.set_by_signal(!report.by_signal());
+      case 8:
+        return report.set_number(report.number() - 1);  // it is sent again
       default:
         return;
     }

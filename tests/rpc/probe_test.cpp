@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
+#include <mutex>
 #include <thread>
+#include <vector>
 
 #include "base/deadline.h"
 #include "cohort/error.h"
@@ -43,6 +46,52 @@ TEST(RpcProbe, ACallAfterASilentConnectionGoesOverANewOne) {
       "the server did not answer in time");
   (void)probe.call("/beat", question(), seconds(20));
   EXPECT_EQ(proxy.connections(), 2);
+}
+
+// What was sent is lost. It is sent again before its time has passed, and the connection that works is kept.
+TEST(RpcProbe, ACallThatIsLostIsSentAgainOverANewConnection) {
+  const RpcServer server("127.0.0.1:0", {},
+                         [](const std::string&, const std::shared_ptr<RpcCall>& call) { answer(call); });
+  Proxy proxy(server.port());
+  RpcProbe probe("the server", proxy.address());
+  (void)probe.call("/beat", question(), seconds(60));
+  proxy.forget_connections();
+  (void)probe.call("/beat", question(), seconds(60), milliseconds(200));
+  const int connections = proxy.connections();
+  EXPECT_GE(connections, 2);
+  (void)probe.call("/beat", question(), seconds(60));
+  EXPECT_EQ(proxy.connections(), connections);
+}
+
+// A server that is slow answers the first message, when further ones have come.
+TEST(RpcProbe, AnAnswerToTheFirstMessageCountsToo) {
+  std::mutex mutex;
+  std::vector<std::shared_ptr<RpcCall>> came;
+  const RpcServer server("127.0.0.1:0", {}, [&](const std::string&, const std::shared_ptr<RpcCall>& call) {
+    const std::lock_guard lock(mutex);
+    came.push_back(call);
+    if (came.size() == 3) answer(came.front());
+  });
+  Proxy proxy(server.port());
+  RpcProbe probe("the server", proxy.address());
+  (void)probe.call("/beat", question(), seconds(60), milliseconds(500));
+  const int connections = proxy.connections();
+  const std::lock_guard lock(mutex);
+  EXPECT_GE(came.size(), 3);
+  EXPECT_EQ(connections, came.size());
+}
+
+// An error of the other end's is an answer: the call is not made again.
+TEST(RpcProbe, AnErrorOfTheServersIsAnAnswer) {
+  std::atomic<int> calls = 0;
+  const RpcServer server("127.0.0.1:0", {}, [&](const std::string&, const std::shared_ptr<RpcCall>&) {
+    ++calls;
+    throw FailedPrecondition("[test] not now");
+  });
+  RpcProbe probe("the server", "127.0.0.1:" + std::to_string(server.port()));
+  expect_error<FailedPrecondition>([&] { (void)probe.call("/beat", question(), seconds(60), seconds(20)); },
+                                   "[test] not now");
+  EXPECT_EQ(calls, 1);
 }
 
 TEST(RpcProbe, CallsEndWhenItIsClosed) {

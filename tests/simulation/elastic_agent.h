@@ -111,10 +111,11 @@ class SimAgent {
       talking_ = false;
       hear(sent, answer.ok ? std::optional(std::any_cast<cli::Order>(answer.value)) : std::nullopt);
     };
+    const BeatPlan::Attempt attempt = plan_.next(now());
     world_.call(
-        launcher(), kLeaderNode, plan_.next(now()).limit.count(),
+        launcher(), kLeaderNode, attempt.limit.count(),
         [exchange = exchange_, report = report_](const Respond& respond) { exchange(report, respond); }, end,
-        Delivery::kOnce);
+        Delivery::kOnce, attempt.again.count());
   }
   void hear(Liveness::Time sent, const std::optional<cli::Order>& order) {
     if (order) {
@@ -123,7 +124,7 @@ class SimAgent {
       if (wrong) world_.violate("an order does not fit: ", *wrong);
       lapsed_ = lapsed_ || leader_alive_.silence(now()) >= cli::kLeaseAtAgent;
       leader_alive_.hear(sent);
-      if (report_.running()) lease_until(sent + cli::kLeaseAtAgent);
+      if (report_.running()) extend_lease(sent + cli::kLeaseAtAgent);
     } else {
       plan_.failed();
       if (plan_.lost(now())) plan_ = BeatPlan(kPatience, now());
@@ -176,6 +177,7 @@ class SimAgent {
     report_.set_running(true);
     lapsed_ = asked_ = end_asked_ = stopped_ = false;
     code_ = 0;
+    lease_over_ = false;
     lease_until(leader_alive_.heard() + cli::kLeaseAtAgent);
     // The launcher starts them one after the other; it may be stopped in between.
     starting_ = true;
@@ -190,6 +192,10 @@ class SimAgent {
       return;
     }
     const uint64_t process = world_.new_process();
+    running_.push_back(process);
+    ++left_;
+    later(world_.between(1, 10), [this, order, left] { start_worker(order, left - 1); });
+    if (lease_over_ || now() >= *lease_end_) return end_worker(process, 137);  // the guard does not admit it
     for (const Training::Worker& other : training_.workers) {
       if (other.round == order.round()) continue;
       world_.violate("a worker of round ", order.round(), " begins at ", report_.agent(), " while one of round ",
@@ -197,10 +203,7 @@ class SimAgent {
     }
     training_.workers.push_back({.round = order.round(), .process = process});
     training_.world = order.world();
-    running_.push_back(process);
-    ++left_;
     world_.at(machine(), world_.between(50, 400), [this, process] { train(process); });
-    later(world_.between(1, 10), [this, order, left] { start_worker(order, left - 1); });
   }
   // A step of one worker, which needs all others of its round. If they are not there for 5 s it fails.
   void train(uint64_t process) {
@@ -262,13 +265,16 @@ class SimAgent {
 
   // -- The guard.
 
+  void extend_lease(Liveness::Time end) {
+    if (!lease_over_ && now() < *lease_end_) lease_until(end);
+  }
   void lease_until(Liveness::Time end) {
     lease_end_ = end;
     const int64_t left = std::chrono::duration_cast<std::chrono::milliseconds>(end - now()).count();
     // The guard is a process of its own: it acts even while the launcher is stopped.
     world_.at(guard(), world_.real(machine(), std::max<int64_t>(0, left)) + world_.between(0, 20), [this, end] {
       if (lease_end_ != end || !alive_) return;
-      lease_end_.reset();
+      lease_over_ = true;
       kill_workers("its guard, at the end of the lease");
     });
   }
@@ -302,6 +308,7 @@ class SimAgent {
   std::vector<uint64_t> running_;
   std::map<uint64_t, int64_t> missing_;
   std::optional<Liveness::Time> lease_end_;
+  bool lease_over_ = false;  // the guard has killed the workers of the round, and admits no more
 };
 
 }  // namespace cohort::simulation

@@ -18,7 +18,7 @@ namespace {
 constexpr int kMostAgents = 4;
 constexpr int64_t kTrouble = 60'000;    // ms; then nothing goes wrong any more
 constexpr int64_t kPatience = 300'000;  // ms after that, in which everything has to end
-constexpr uint64_t kSeeds = 2000;
+constexpr uint64_t kSeeds = 5000;
 
 class ElasticRun {
  public:

@@ -140,34 +140,41 @@ class SimMember {
   // Calls whoever listens at the leader's address. `done` gets nothing if nobody answers.
   using Done = std::function<void(const std::optional<CoordinationAnswer>&)>;
   using Call = std::function<void(SimLeader& leader, const CoordinationState::Reply& reply)>;
-  void call(int64_t limit, const Call& handle, const Done& done, int64_t pause = 20) {
+  void call(int64_t limit, const Call& handle, const Done& done, int64_t again = 0) {
+    constexpr int64_t kPause = 20;
     const auto handler = [this, handle](const Respond& respond) {
       if (shared_.listening == nullptr) return respond({});
       handle(*shared_.listening, shared_.listening->reply_to(respond));
     };
     world_.call(
         node_, /*to=*/0, limit, handler,
-        [this, done, pause](const Answer& answer) {
+        [this, done](const Answer& answer) {
           if (!up_) return;
           if (answer.ok) return done(std::any_cast<CoordinationAnswer>(answer.value));
-          later(pause, [done] { done(std::nullopt); });
+          later(kPause, [done] { done(std::nullopt); });
         },
-        Delivery::kOnce);
+        Delivery::kOnce, again);
   }
-  // Repeats a call until the answer is complete. `done` gets that answer.
+  // Repeats a call until the answer is complete. `done` gets that answer. With a plan the calls are signs of life.
   using Step = std::function<void(SimLeader& leader, CoordinationState::Time until, const CoordinationState::Reply&)>;
-  void until_complete(const Step& step, const std::function<void(const CoordinationAnswer&)>& done, int64_t deadline) {
+  void until_complete(const Step& step, const std::function<void(const CoordinationAnswer&)>& done, int64_t deadline,
+                      const std::shared_ptr<BeatPlan>& plan = nullptr) {
     if (world_.now() > deadline) return end("a wait has ended");
+    const auto beat = plan ? std::optional(plan->next(now_in(world_))) : std::nullopt;
+    const int64_t slice = beat ? beat->wait.count() : kSlice;
     call(
-        kSlice + kPart,
-        [this, step](SimLeader& leader, const CoordinationState::Reply& reply) {
-          step(leader, now_in(world_) + std::chrono::milliseconds(kSlice), reply);
+        slice + kPart,
+        [this, step, slice](SimLeader& leader, const CoordinationState::Reply& reply) {
+          step(leader, now_in(world_) + std::chrono::milliseconds(slice), reply);
         },
-        [this, step, done, deadline](const std::optional<CoordinationAnswer>& answer) {
+        [this, step, done, deadline, plan](const std::optional<CoordinationAnswer>& answer) {
           if (answer && (answer->kind == Kind::kFailed || answer->kind == Kind::kRefused)) return end(answer->reason);
           if (answer && answer->kind == Kind::kDone) return done(*answer);
-          later(50, [this, step, done, deadline] { until_complete(step, done, deadline); });
-        });
+          if (plan && answer) plan->heard(now_in(world_));
+          if (plan && !answer) plan->failed();
+          later(50, [this, step, done, deadline, plan] { until_complete(step, done, deadline, plan); });
+        },
+        beat ? slice + beat->again.count() : 0);
   }
 
   void enter() {
@@ -185,27 +192,28 @@ class SimMember {
           beat();
           begin();
         },
-        world_.now() + kStartTimeout);
+        world_.now() + kStartTimeout, std::make_shared<BeatPlan>(kHeartbeat, now_in(world_)));
   }
   void beat() {
-    const auto [wait, limit] = plan_->next(now_in(world_));
+    const BeatPlan::Attempt attempt = plan_->next(now_in(world_));
     call(
-        limit.count(),
-        [this, wait = wait](SimLeader& leader, const CoordinationState::Reply& reply) {
+        attempt.limit.count(),
+        [this, wait = attempt.wait](SimLeader& leader, const CoordinationState::Reply& reply) {
           leader.state().beat(self(), left_, now_in(world_), now_in(world_) + wait, reply);
         },
         [this](const std::optional<CoordinationAnswer>& answer) {
-          if (answer && answer->kind != Kind::kDone) return end(answer->reason);
+          if (answer && answer->kind != Kind::kDone) return end(answer->reason, kPart);
           if (answer) {
             plan_->heard(now_in(world_));
             left_ = answer->left.size();
             if (left_ > 0 && !finished_) return end(answer->left.front() + " has ended");
           } else {
             plan_->failed();
-            if (plan_->lost(now_in(world_))) return end("the leader is lost");
+            if (plan_->lost(now_in(world_))) return end("the leader is lost", kPart);
           }
           beat();
-        });
+        },
+        (attempt.wait + attempt.again).count());
   }
 
   // -- Training.
@@ -257,18 +265,20 @@ class SimMember {
     if (index_ == 0) shared_.over = true;
     end("all steps are done");
   }
-  // Ends this process: it leaves, and the leader serves until all have left or are lost.
-  void end(const std::string& why) {
+  // Ends this process: it leaves, for which it tries for so long, and the leader serves until all have left or are
+  // lost.
+  void end(const std::string& why, int64_t limit = kHeartbeat.count()) {
     if (!up_ || std::exchange(ending_, true)) return;
     world_.note(name(), " ends: ", why);
     call(
-        kPart,
+        limit,
         [this](SimLeader& leader, const CoordinationState::Reply& reply) {
           leader.state().leave(self());
           if (plan_) leader.note_left(index_);  // a stranger cannot leave
           reply({});
         },
-        [this](const std::optional<CoordinationAnswer>&) { linger(world_.now() + 2 * kHeartbeat.count()); });
+        [this](const std::optional<CoordinationAnswer>&) { linger(world_.now() + 2 * kHeartbeat.count()); },
+        BeatPlan::kAgain.count());
   }
   void linger(int64_t until) {
     if (leader_ != nullptr && !leader_->state().deserted() && world_.now() < until) {

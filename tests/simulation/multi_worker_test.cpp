@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kTrouble = 60'000;    // ms; then nothing goes wrong any more
 constexpr int64_t kPatience = 300'000;  // ms after that, in which everything has to end
-constexpr uint64_t kSeeds = 500;
+constexpr uint64_t kSeeds = 1000;
 // The longest outage that no group may notice. The promise is four fifths of the time-out, on a network that loses
 // nothing before and after it.
 constexpr int64_t kShortOutage = kHeartbeat.count() * 3 / 5;

@@ -161,9 +161,10 @@ class World {
     if (chance(kLatePercent)) at(to, between(200, 3000), arrive);  // a copy that comes when nobody expects it
   }
 
-  // Calls a handler at another node. `done` gets its answer, or at the limit one that is not ok.
+  // Calls a handler at another node. `done` gets its answer, or at the limit one that is not ok. Until then the call is
+  // sent again every `again`; 0: never.
   void call(int from, int to, int64_t limit, const Handler& handler, const Done& done,
-            Delivery delivery = Delivery::kDoubled) {
+            Delivery delivery = Delivery::kDoubled, int64_t again = 0) {
     const auto call = std::make_shared<Call>(Call{.from = from, .to = to, .handler = handler, .done = done});
     const auto arrive = [this, call] {
       const Respond respond(*this, call);
@@ -176,6 +177,7 @@ class World {
       }
     };
     send(from, to, arrive, delivery);
+    if (again > 0) send_again(call, arrive, delivery, again);
     at(from, limit, [call] { call->end({}); });
   }
 
@@ -197,6 +199,14 @@ class World {
   }
 
  private:
+  void send_again(const std::shared_ptr<Call>& call, const Action& arrive, Delivery delivery, int64_t again) {
+    at(call->from, again, [this, call, arrive, delivery, again] {
+      if (!call->open) return;
+      send(call->from, call->to, arrive, delivery);
+      send_again(call, arrive, delivery, again);
+    });
+  }
+
   static constexpr int64_t kWhole = 1000;
 
   struct Event {

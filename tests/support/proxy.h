@@ -48,6 +48,8 @@ class Proxy {
     forget_ = true;
     while (forget_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  // Nothing passes on the next connection.
+  void forget_next_connection() { forget_next_ = true; }
   int connections() const { return connections_; }
 
  private:
@@ -71,6 +73,7 @@ class Proxy {
     pair.ends[1] = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const sockaddr_in server = at(to_);
     if (::connect(pair.ends[1], reinterpret_cast<const sockaddr*>(&server), sizeof(server)) != 0) pair.closed = true;
+    pair.forgotten = forget_next_.exchange(false);
     pairs_.push_back(pair);
     ++connections_;
   }
@@ -111,6 +114,7 @@ class Proxy {
   int port_ = 0;
   std::list<Pair> pairs_;
   std::atomic<bool> forget_ = false;
+  std::atomic<bool> forget_next_ = false;
   std::atomic<int> connections_ = 0;
   std::jthread thread_;
 };

@@ -22,8 +22,9 @@ class Elastic(unittest.TestCase):
         # A worker that is preempted, or ends well once there is such a file.
         self.worker = f'trap "exit 42" TERM; echo "$RANK of $WORLD_SIZE"; while ! [ -e {self.end} ]; do sleep 0.05; done'
 
-    def start(self, *flags, script):
-        process = subprocess.Popen([COHORT, "launch", *flags, "--", "sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def start(self, *flags, script, variables=()):
+        process = subprocess.Popen([COHORT, "launch", *flags, "--", "sh", "-c", script], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, env={**os.environ, **dict(variables)})
         self.addCleanup(process.communicate)
         self.addCleanup(process.kill)
         return process
@@ -31,8 +32,8 @@ class Elastic(unittest.TestCase):
     def lead(self, bounds, nproc, script, *flags):
         return self.start(f"--elastic={bounds}", f"--nproc={nproc}", f"--master_port={self.port}", *flags, script=script)
 
-    def join(self, nproc, script, *flags):
-        return self.start(f"--join=127.0.0.1:{self.port}", f"--nproc={nproc}", *flags, script=script)
+    def join(self, nproc, script, *flags, **more):
+        return self.start(f"--join=127.0.0.1:{self.port}", f"--nproc={nproc}", *flags, script=script, **more)
 
     def lead_and_join(self, bounds):
         leader = self.lead(bounds, 1, self.worker)
@@ -122,6 +123,35 @@ class Elastic(unittest.TestCase):
         self.end.touch()
         self.expect_lines(other, 0)
         self.expect_lines(leader, 0, "is lost: nothing was heard of it for 5 s")
+
+    def check_stop_at_first_fork(self, place):
+        """A launcher that is stopped where it starts its worker: that one does not run beside a later round."""
+        folder = self.end.parent
+        self.worker = f'echo $$ > {folder}/round$COHORT_RESTART_COUNT.rank$RANK; ' + self.worker
+        leader = self.lead("1:2", 1, self.worker)
+        self.expect_next(leader, "0 of 1")
+        other = self.join(1, self.worker, variables={"LD_PRELOAD": os.environ["STOPS_AT_FORK"], "STOP_AT_FORK": place})
+        self.expect_next(leader, "0 of 2")
+        self.expect_next(leader, "0 of 1")  # the other launcher was lost
+        began = pathlib.Path(folder, "round1.rank1")
+        if began.exists():
+            stat = pathlib.Path(f"/proc/{began.read_text(encoding='utf-8').strip()}/stat")
+            self.assertIn(") Z ", stat.read_text(encoding="utf-8"), "its worker runs beside the next round")
+        before = began.exists()
+        os.kill(other.pid, signal.SIGCONT)  # and is taken in again
+        self.expect_next(leader, "0 of 2")
+        self.assertEqual(began.exists(), before, "its worker has begun after the end of the lease")
+        self.expect_next(other, "1 of 2")
+        self.end.touch()
+        self.expect_lines(other, 0)
+        self.expect_lines(leader, 0, "is lost: nothing was heard of it for 5 s")
+        return before
+
+    def test_a_launcher_that_is_stopped_before_it_starts_a_worker_does_not_start_it_later(self):
+        self.assertFalse(self.check_stop_at_first_fork("before"))
+
+    def test_a_launcher_that_is_stopped_after_it_has_started_a_worker_leaves_it_to_its_guard(self):
+        self.assertTrue(self.check_stop_at_first_fork("after"))
 
     def test_a_lost_leader_ends_all(self):
         script = "echo here; exec sleep 200"

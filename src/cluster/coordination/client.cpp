@@ -18,13 +18,11 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 namespace proto = coordination;
 
-// The longest time that the leader may hold a call that waits (such a call is a sign of life before the heartbeats
-// begin), and the longest time of any call.
+// The longest time that the leader may hold a call that waits, and the longest time of any call.
 constexpr milliseconds kSlice = seconds(1);
 constexpr milliseconds kCall = seconds(10);
 constexpr milliseconds kAttempt = seconds(3);  // the time after which a call that may be repeated is
-constexpr milliseconds kLastWord = seconds(1);
-constexpr milliseconds kPause(50);  // between two attempts
+constexpr milliseconds kPause(50);             // between two attempts
 
 std::string join(const google::protobuf::RepeatedPtrField<std::string>& names) {
   std::string text;
@@ -50,7 +48,7 @@ CoordinationClient::CoordinationClient(const RpcProbe::Open& open, const TaskId&
       options_(options),
       calls_(leader, open, {.wait_for_ready = true}),
       heartbeats_(leader, open),
-      last_word_(leader, open()) {}
+      last_word_(leader, open) {}
 
 proto::Task CoordinationClient::self() const {
   proto::Task task;
@@ -83,10 +81,11 @@ std::optional<proto::Answer> CoordinationClient::given_up() {
 
 // Calls once. If the group was given up meanwhile it has failed, whatever the call returned.
 template <typename Request>
-proto::Answer CoordinationClient::attempt(const std::string& call, const Request& request, milliseconds limit) {
+proto::Answer CoordinationClient::attempt(const std::string& call, const Request& request, milliseconds limit,
+                                          milliseconds again) {
   if (auto failed = given_up()) return *failed;
   try {
-    return message_in<proto::Answer>(calls_.call(method(call), make_frame(request), limit));
+    return message_in<proto::Answer>(calls_.call(method(call), make_frame(request), limit, again));
   } catch (const Error&) {
     if (auto failed = given_up()) return *failed;
     throw;
@@ -116,17 +115,22 @@ proto::Answer CoordinationClient::once(const std::string& what, const std::strin
 // Repeats the call until the answer is complete.
 template <typename Request>
 proto::Answer CoordinationClient::until_complete(const std::string& what, const std::string& call, Request request,
-                                                 milliseconds timeout) {
+                                                 milliseconds timeout, Waiting waiting) {
   proto::Answer answer;
+  BeatPlan leader(options_.heartbeat_timeout, Deadline::Clock::now());
   std::string missing = "the coordination leader, " + leader_;
   const auto step = [&](const Deadline& deadline) -> std::string {
-    const milliseconds slice =
-        std::min({kSlice, options_.heartbeat_timeout / 3, options_.report_interval, deadline.left()});
+    const bool beats = waiting == Waiting::kAsSignOfLife;
+    const BeatPlan::Attempt beat = leader.next(Deadline::Clock::now());
+    const milliseconds slice = std::min(
+        {beats ? beat.wait : kSlice, options_.heartbeat_timeout / 3, options_.report_interval, deadline.left()});
     request.set_wait_ms(in_ms(slice));
     try {
-      answer = attempt(call, request, slice + seconds(1));
+      answer = attempt(call, request, slice + seconds(1), beats ? slice + beat.again : RpcProbe::kNever);
+      leader.heard(Deadline::Clock::now());
     } catch (const Error& error) {
       if (!may_pass(error)) raise_unreachable(what, error);
+      leader.failed();
       return missing;
     }
     require_good(what, answer);
@@ -153,7 +157,8 @@ std::vector<std::string> CoordinationClient::enter(const std::string& cluster) {
   request.set_cluster(cluster);
   request.set_process(this_process());
   request.set_info(options_.info);
-  const proto::Answer answer = until_complete("start-up", "Register", request, options_.start_timeout);
+  const proto::Answer answer =
+      until_complete("start-up", "Register", request, options_.start_timeout, Waiting::kAsSignOfLife);
   return {answer.infos().begin(), answer.infos().end()};
 }
 
@@ -208,23 +213,24 @@ void CoordinationClient::give_up(const std::string& reason) {
   calls_.close();
 }
 
-void CoordinationClient::leave() {
+void CoordinationClient::leave(milliseconds limit) {
   proto::LeaveRequest request;
   *request.mutable_task() = self();
   try {
-    (void)ask<proto::Answer>(last_word_, method("Leave"), request, kLastWord);
+    (void)last_word_.call(method("Leave"), make_frame(request), limit, BeatPlan::kAgain);
   } catch (const Error&) {
     // It is no error here if nobody is left to be told.
   }
 }
 
-std::optional<proto::Answer> CoordinationClient::beat(std::size_t known_left, milliseconds wait, milliseconds limit) {
+std::optional<proto::Answer> CoordinationClient::beat(std::size_t known_left, const BeatPlan::Attempt& attempt) {
   proto::BeatRequest request;
   *request.mutable_task() = self();
-  request.set_wait_ms(in_ms(wait));
+  request.set_wait_ms(in_ms(attempt.wait));
   request.set_known_left(static_cast<uint32_t>(known_left));
   try {
-    return message_in<proto::Answer>(heartbeats_.call(method("Beat"), make_frame(request), limit));
+    return message_in<proto::Answer>(
+        heartbeats_.call(method("Beat"), make_frame(request), attempt.limit, attempt.wait + attempt.again));
   } catch (const Error&) {
     return std::nullopt;
   }

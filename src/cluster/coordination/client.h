@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "cluster/beat_plan.h"
 #include "cohort/cluster/cluster_spec.h"
 #include "coordination.pb.h"
-#include "rpc/channel.h"
 #include "rpc/probe.h"
 
 namespace cohort {
@@ -26,7 +26,8 @@ class CoordinationClient {
   std::vector<std::string> enter(const std::string& cluster);
   void barrier(const std::string& name, std::chrono::milliseconds timeout);
   void fail(const std::string& reason);
-  void leave();
+  // Leaves the group. Tries for so long if the leader does not answer.
+  void leave(std::chrono::milliseconds limit);
   std::string put(const std::string& key, const std::string& value, bool if_absent);
   std::string get(const std::string& key, std::chrono::milliseconds timeout);
   std::optional<std::string> try_get(const std::string& key);
@@ -34,20 +35,21 @@ class CoordinationClient {
   // Takes the group for failed: calls under way and later ones, except leave(), end with Unavailable and this reason.
   void give_up(const std::string& reason);
 
-  // Makes one heartbeat, held by the leader for up to `wait`. Returns nothing when the leader does not answer.
-  std::optional<coordination::Answer> beat(std::size_t known_left, std::chrono::milliseconds wait,
-                                           std::chrono::milliseconds limit);
+  // Makes one heartbeat. Returns nothing when the leader does not answer.
+  std::optional<coordination::Answer> beat(std::size_t known_left, const BeatPlan::Attempt& attempt);
   // Ends the heartbeat under way, and at once those to come.
   void stop_beating() { heartbeats_.close(); }
 
  private:
+  enum class Waiting { kBesideHeartbeats, kAsSignOfLife };
   template <typename Request>
-  coordination::Answer attempt(const std::string& call, const Request& request, std::chrono::milliseconds limit);
+  coordination::Answer attempt(const std::string& call, const Request& request, std::chrono::milliseconds limit,
+                               std::chrono::milliseconds again = RpcProbe::kNever);
   template <typename Request>
   coordination::Answer once(const std::string& what, const std::string& call, const Request& request);
   template <typename Request>
   coordination::Answer until_complete(const std::string& what, const std::string& call, Request request,
-                                      std::chrono::milliseconds timeout);
+                                      std::chrono::milliseconds timeout, Waiting waiting = Waiting::kBesideHeartbeats);
   void require_good(const std::string& what, const coordination::Answer& answer) const;
   [[noreturn]] void raise_unreachable(const std::string& what, const std::exception& error) const;
   std::optional<coordination::Answer> given_up();
@@ -63,7 +65,7 @@ class CoordinationClient {
   // the task leaves, and the farewell not at all.
   RpcProbe calls_;
   RpcProbe heartbeats_;
-  RpcClient last_word_;
+  RpcProbe last_word_;
 };
 
 }  // namespace cohort

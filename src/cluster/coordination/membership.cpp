@@ -17,6 +17,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
+constexpr milliseconds kLastWord(1000);
+
 TaskId leader_of(const ClusterSpec& cluster, const TaskId& task, const MembershipOptions& options) {
   require_task(cluster, task);
   if (options.heartbeat_timeout < milliseconds(100)) {
@@ -58,7 +60,8 @@ class Membership::Impl {
   ~Impl() {
     beats_.request_stop();
     if (beats_.joinable()) beats_.join();
-    client_->leave();
+    // An outage must not make a task lost that has left. A group that has failed needs nobody's farewell.
+    client_->leave(failure() ? kLastWord : options_.heartbeat_timeout);
     if (server_) linger();
   }
 
@@ -133,8 +136,7 @@ class Membership::Impl {
     BeatPlan leader(options_.heartbeat_timeout, Deadline::Clock::now());
     std::vector<std::string> left;
     while (!stop.stop_requested()) {
-      const auto [wait, limit] = leader.next(Deadline::Clock::now());
-      const auto answer = client_->beat(left.size(), wait, limit);
+      const auto answer = client_->beat(left.size(), leader.next(Deadline::Clock::now()));
       if (stop.stop_requested()) return;
       if (answer && answer->kind() != coordination::Answer::DONE) return set_failure(answer->reason());
       if (answer) {

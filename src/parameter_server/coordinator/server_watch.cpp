@@ -170,9 +170,9 @@ void ServerWatch::watch(int server, const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     try {
       if (plan.lost(SteadyClock::now())) plan = BeatPlan(options_.heartbeat_timeout, SteadyClock::now());
-      const milliseconds limit = plan.next(SteadyClock::now()).limit;
+      const BeatPlan::Attempt attempt = plan.next(SteadyClock::now());
       plan.failed();  // unless an answer comes
-      note(server, message_in<Hello>(probe->call("/ps/Hello", question, limit)));
+      note(server, message_in<Hello>(probe->call("/ps/Hello", question, attempt.limit, attempt.again)));
       plan.heard(SteadyClock::now());
       tell_done(server, told);
     } catch (const Unavailable&) {

@@ -24,10 +24,11 @@ constexpr int kCannotStart = 127;
 
 // Runs between fork() and exec(), so it calls only functions that a signal handler may call.
 [[noreturn]] void become(const std::vector<char*>& arguments, const std::vector<char*>& variables, int input,
-                         int output, pid_t launcher) {
+                         int output, pid_t launcher, const Guard& guard) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != launcher) ::_exit(kCannotStart);  // the launcher died before the line above
+  if (!guard.admit_this_process()) ::kill(::getpid(), SIGKILL);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -69,7 +70,8 @@ std::pair<int, int> make_pipe() {
 
 }  // namespace
 
-Child::Child(const WorkerPlan& plan, Output& output, const std::string& log) : name_(plan.name), to_(output) {
+Child::Child(const WorkerPlan& plan, Output& output, const std::string& log, const Guard& guard)
+    : name_(plan.name), to_(output) {
   if (!log.empty()) {
     log_.open(log);
     if (!log_) fail<Unavailable>("[launch] ", log, " cannot be written: ", std::strerror(errno));
@@ -83,7 +85,7 @@ Child::Child(const WorkerPlan& plan, Output& output, const std::string& log) : n
       plan.hold_stdin ? make_pipe() : std::pair(::open("/dev/null", O_RDONLY | O_CLOEXEC), -1);
   const pid_t launcher = ::getpid();
   pid_ = ::fork();
-  if (pid_ == 0) become(arguments, variables, input_read, output_write, launcher);
+  if (pid_ == 0) become(arguments, variables, input_read, output_write, launcher, guard);
   const int code = errno;
   ::close(output_write);
   ::close(input_read);

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "launch/guard.h"
 #include "launch/output.h"
 #include "launch/plan.h"
 
@@ -15,10 +16,11 @@ namespace cohort::cli {
 
 class Child {
  public:
-  // Starts the command in a process group of its own, which dies with the launcher. Its output goes to `output`, each
-  // line after "[worker 0] ", and unchanged to the file `log`, if that is not empty. A line that is longer than 64 KiB
-  // comes in pieces. Unavailable: it cannot be started.
-  Child(const WorkerPlan& plan, Output& output, const std::string& log);
+  // Starts the command in a process group of its own, which the guard watches and which dies with the launcher. If the
+  // guard does not admit it, it is killed before it becomes the command. Its output goes to `output`, each line after
+  // "[worker 0] ", and unchanged to the file `log`, if that is not empty. A line that is longer than 64 KiB comes in
+  // pieces. Unavailable: it cannot be started.
+  Child(const WorkerPlan& plan, Output& output, const std::string& log, const Guard& guard);
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
   ~Child();

@@ -70,9 +70,7 @@ class Group {
     std::string file = restarts_[which] == 0 ? plan.name + ".log" : c10::str(plan.name, ".", restarts_[which], ".log");
     std::replace(file.begin(), file.end(), ' ', '_');
     const std::string log = options_.log_dir.empty() ? "" : c10::str(options_.log_dir, "/", file);
-    auto child = std::make_unique<Child>(plan, output_, log);
-    guard_.watch(child->pid());
-    return child;
+    return std::make_unique<Child>(plan, output_, log, guard_);
   }
 
   // Starts a failed process again. Returns false if it may not be.

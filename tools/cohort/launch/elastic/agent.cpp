@@ -124,7 +124,7 @@ class Agent {
     if (order) {
       const auto lease_end = leader_alive_.heard() + kLeaseAtAgent;
       leader_alive_.hear(sent);  // the lease counts from there: the answer may have been under way for long
-      if (report_.running()) guard_.lease_until(sent + kLeaseAtAgent);
+      if (report_.running()) guard_.extend_lease(sent + kLeaseAtAgent);
       lapsed_ = lapsed_ || Clock::now() >= lease_end;  // the guard may have heard of the new lease too late
       coming_.reset();
       return order;
@@ -160,7 +160,7 @@ class Agent {
     report_.set_round(order.round());
     report_.set_running(true);
     lapsed_ = false;
-    guard_.lease_until(leader_alive_.heard() + kLeaseAtAgent);
+    guard_.begin_lease(leader_alive_.heard() + kLeaseAtAgent);
     const Event stop;
     std::atomic<bool> asked = false;
     GroupEnd end;

@@ -7,7 +7,7 @@
 namespace cohort::cli {
 
 // The lease at the agent, from the moment at which it sent the last report that was answered. After that its workers
-// are killed, by the launcher's guard if the launcher itself is stopped.
+// are killed, by the launcher's guard if the launcher itself is stopped, and no worker of the round starts.
 constexpr std::chrono::milliseconds kLeaseAtAgent = std::chrono::seconds(6);
 
 // The lease at the leader, from the moment at which the last report came. The difference is for clocks that do not run

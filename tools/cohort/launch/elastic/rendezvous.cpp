@@ -28,8 +28,8 @@ class RemoteLeader final : public Leader {
 
   std::optional<Order> exchange(const Report& report) override {
     try {
-      const Order order =
-          message_in<Order>(leader_.call(kExchange, make_frame(report), plan_.next(Clock::now()).limit));
+      const BeatPlan::Attempt attempt = plan_.next(Clock::now());
+      const Order order = message_in<Order>(leader_.call(kExchange, make_frame(report), attempt.limit, attempt.again));
       plan_.heard(Clock::now());
       return order;
     } catch (const Error&) {

@@ -55,14 +55,18 @@ std::optional<std::string> misfit(const Order& order, int nproc) {
 }
 
 Order Roster::exchange(const Report& report, Time now) {
+  const auto sender = [&](const Agent& each) { return is_from(each, report); };
+  if (report.leaving() && std::none_of(agents_.begin(), agents_.end(), sender)) return exit_with(0);
   Agent& agent = agent_of(report, now);
   // The network may deliver a report that was given up after the one that took its place. Nobody waits for its answer.
   if (report.number() < agent.report.number()) return {};
-  hear(agent, report, now);
+  // A report that is sent again says what the agent did before it had an answer to the first one.
+  const bool is_new = report.number() > agent.report.number();
+  is_new ? hear(agent, report, now) : agent.alive.hear(now);
   if (report.leaving()) {
     note(c10::str(report.agent(), " leaves with ", agent.report.workers(), " worker(s)"));
     if (agent.given > 0) ending_ = lost_ = true;
-    std::erase_if(agents_, [&](const Agent& each) { return is_from(each, report); });
+    std::erase_if(agents_, sender);
     advance(now);
     return exit_with(0);
   }
