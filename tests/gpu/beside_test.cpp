@@ -242,7 +242,7 @@ TEST(LinkedReplicas, ACardThatDoesNotComeIsNamed) {
   EXPECT_THAT(error,
               AllOf(HasSubstr("meeting: collective 1 (all_reduce of gradients, bucket 3 of 4, 64 bytes in 1 tensor(s)) "
                               "has taken 100 ms: "),
-                    HasSubstr("replica 1 (xpu:1) has not come, while it waits on replica 0 (xpu:0)")));
+                    HasSubstr("replica 1 (ve:1) has not come, while it waits on replica 0 (ve:0)")));
   lock.unlock();
   for (const auto& of_rank : ends) of_rank.front()->wait(cards.front());
   EXPECT_THROW((void)sums.begin("more", tensors, {sums.mark(0), sums.mark(1)}), DeadlineExceeded);

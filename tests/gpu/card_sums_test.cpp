@@ -135,7 +135,7 @@ TEST(CardSumsOverWorkers, AWorkerThatDoesNotComeIsNamedAtTheDeadline) {
       EXPECT_THAT(error_in<DeadlineExceeded>(*sums),
                   AllOf(HasSubstr("cards: collective "),
                         HasSubstr("(all_reduce of gradients, bucket 3 of 4 over the workers, 16 bytes) has taken"),
-                        HasSubstr(" 300 ms: all have come, and it does not end on worker 0 (xpu:0)"),
+                        HasSubstr(" 300 ms: all have come, and it does not end on worker 0 (ve:0)"),
                         HasSubstr("; of the workers it waits for worker 1")));
     }
     world.barrier();

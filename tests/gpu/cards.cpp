@@ -22,12 +22,13 @@ namespace {
 constexpr int kStandIns = 2;
 constexpr unsigned kSecondsOfTrial = 120;
 
-// Has autograd add up gradients on each card, and between cards.
+// Moves parameters to cards, and has autograd add up gradients on each card, and between cards.
 void train_on_stand_in() {
   stand_in_for_cards(kStandIns);
   for (const c10::DeviceIndex card : {0, 1}) {
     const torch::Device other(kCard, static_cast<c10::DeviceIndex>(1 - card));
-    const torch::Tensor x = torch::ones({2, 2}).to(torch::Device(kCard, card)).requires_grad_();
+    torch::Tensor x = torch::ones({2, 2}).requires_grad_();
+    x.set_data(x.to(torch::Device(kCard, card)));
     const torch::Tensor here = (x * 2 + x).mm(x);
     (here.sum() + here.to(other).sum().to(x.device())).backward();
     TORCH_CHECK(torch::equal(x.grad().cpu(), torch::full({2, 2}, 24.0F)), "the gradient is ", x.grad().cpu());

@@ -88,7 +88,7 @@ torch::Tensor moved_to_card(const torch::Tensor& host, c10::Device device) {
   const c10::Storage& of = host.storage();
   return tensor_in({c10::Storage::use_byte_size_t(), of.nbytes(), taken_by_card(of, device), at::getCPUAllocator(),
                     /*resizable=*/true},
-                   c10::DispatchKeySet(kCardKey), host);
+                   kCardKeys, host);
 }
 
 int64_t bytes_on_card(int card) {

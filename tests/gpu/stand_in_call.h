@@ -16,6 +16,9 @@
 namespace cohort::gpu {
 
 constexpr c10::DispatchKey kCardKey = c10::DispatchKey::VE;
+// Keys of a card's tensors. With the CPU's among them, which comes after the card's, LibTorch lets a parameter get data
+// on a card in place of those on the host.
+constexpr c10::DispatchKeySet kCardKeys({c10::DispatchKey::CPU, kCardKey});
 
 // The card of the calling thread's new tensors.
 inline thread_local c10::DeviceIndex current_card = 0;

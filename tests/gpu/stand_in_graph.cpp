@@ -46,7 +46,7 @@ class CardCapture::Place {
       : storage_(tensor.storage().getWeakStorageImpl()), keys_(tensor.key_set()) {
     if (made != nullptr) memory_ = made->memory;
     c10::Storage none(c10::Storage::use_byte_size_t(), 0, at::DataPtr(nullptr, tensor.device()), nullptr, false);
-    form_ = tensor_in(std::move(none), c10::DispatchKeySet(kCardKey), tensor);
+    form_ = tensor_in(std::move(none), kCardKeys, tensor);
   }
 
   torch::Tensor tensor() const {
