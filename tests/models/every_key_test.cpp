@@ -21,17 +21,7 @@
 namespace cohort::every_key_test {
 namespace {
 
-using cohort::testing::data_of;
-using cohort::testing::expect_error;
-using cohort::testing::graph_of;
-using cohort::testing::memory_of;
-using cohort::testing::OpenExperiment;
-using cohort::testing::optimizer_of;
-using cohort::testing::plan_of;
-using cohort::testing::set_up;
-using cohort::testing::step_of;
-using cohort::testing::strategy_of;
-using cohort::testing::TemporaryFolder;
+using namespace testing;  // NOLINT(google-build-using-namespace): what every_key.h looks at
 
 // An experiment, made small, and the keys of it that are looked at: all that begin so.
 struct Subject {
