@@ -69,7 +69,8 @@ struct IteratorOptions {
   int64_t file_shard = 0;  // see file_shards
 };
 
-// A position in a dataset. It is move-only and used by one thread at a time. Destroying it ends its threads at once.
+// A position in a dataset. It is move-only and used by one thread at a time. Destroying it ends its threads; one
+// that stays in a function of the program's is left behind after its timeout, with a warning.
 class Iterator {
  public:
   explicit Iterator(std::unique_ptr<ElementIterator> elements);
