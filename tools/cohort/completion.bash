@@ -21,7 +21,7 @@ _cohort() {
   if [ "$COMP_CWORD" -eq 1 ]; then
     local commands
     commands=$(cohort describe --names 2>/dev/null)
-    mapfile -t COMPREPLY < <(compgen -W "$commands --help" -- "$word")
+    mapfile -t COMPREPLY < <(compgen -W "$commands --help --version" -- "$word")
     return
   fi
   case "$previous" in
