@@ -176,6 +176,9 @@ class DeviceBackend {
 
   // Takes the parameters and buffers of a module to the device, in the layout that is fast there (device/layout.h).
   virtual void move(torch::nn::Module& module, torch::Device device) const;
+
+  // Seeds the stream of what draws on the device without a generator, where LibTorch's own seed is not all there is.
+  virtual void seed(torch::Device /*device*/, uint64_t /*seed*/) const {}
 };
 
 // Returns the back ends of this build, in the order in which devices are listed. The first one is the host's.

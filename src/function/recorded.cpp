@@ -29,6 +29,16 @@ bool make_current(std::vector<FunctionPlan>& plans) {
   return false;
 }
 
+// Writes to the arguments of the host what a run has written to their copies on the device.
+void write_back(const record::Plan& plan, const std::vector<torch::Tensor>& arguments,
+                const std::vector<torch::Tensor>& given) {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (!plan.writes_argument(i) || arguments[i].device() == given[i].device()) continue;
+    torch::Tensor(arguments[i]).copy_(given[i]);
+  }
+}
+
 }  // namespace
 
 FunctionPlan FunctionState::record(FunctionCall& call, const FunctionArguments& arguments) const {
@@ -63,7 +73,7 @@ std::shared_ptr<const record::Program> FunctionState::program_for(FunctionCall& 
   const std::scoped_lock lock(plans->mutex);
   if (!plans->kept.empty()) return plans->kept.front().plan->program();
   const FunctionPlan made = record(call, arguments);
-  made.plan->clear_left_tensors();
+  made.plan->settle_left_tensors();
   if (!made.plan->leaves_tensors()) plans->kept.push_back(made);
   return made.plan->program();
 }
@@ -91,6 +101,7 @@ std::vector<torch::Tensor> FunctionState::run_plan(record::Plan& plan, const Fun
     if (!plan.has_sums() && !(joint_ && !alone)) {
       mine.results = plan.run(mine.given);
       plan.settle();
+      write_back(plan, arguments.tensors, mine.given);
       return std::move(mine.results);
     }
     if (alone) {
@@ -109,6 +120,7 @@ std::vector<torch::Tensor> FunctionState::run_plan(record::Plan& plan, const Fun
     };
     meet_replicas("the function " + options_.name, &mine, launch);
     plan.settle();
+    write_back(plan, arguments.tensors, mine.given);
     return std::move(mine.results);
   } catch (...) {
     plan.undo_numbers();
@@ -116,7 +128,8 @@ std::vector<torch::Tensor> FunctionState::run_plan(record::Plan& plan, const Fun
   }
 }
 
-// Records the function, and keeps the recording unless the next call will find tensors that this one has left.
+// Records the function, and keeps the recording unless the next call will find tensors that this one has left. If this
+// call has found those of the one before, and leaves others nevertheless, so does the next one.
 FunctionPlan FunctionState::record_anew(FunctionCall& call, const FunctionArguments& arguments,
                                         FunctionPlans& plans) const {
   if (++plans.recordings == kManyRecordings) {
@@ -125,11 +138,12 @@ FunctionPlan FunctionState::record_anew(FunctionCall& call, const FunctionArgume
         "update was other operations: write into tensors in place, and reset gradients at its end (docs/functions.md)",
         options_.name, to_string(arguments.given), plans.recordings);
   }
+  const bool found_left = plans.left_tensors != nullptr && plans.left_tensors->is_current();
   FunctionPlan made = record(call, arguments);
   const bool leaves = made.plan->leaves_tensors();
-  if (!leaves || plans.found_left) plans.kept.insert(plans.kept.begin(), made);
+  if (!leaves || found_left) plans.kept.insert(plans.kept.begin(), made);
   if (plans.kept.size() > kMostKept) plans.kept.pop_back();
-  plans.found_left = leaves;
+  plans.left_tensors = leaves ? made.plan : nullptr;
   if (!made.plan->renew_numbers()) {
     fail<Internal>("[function] ", options_.name, " records something else when it comes again");
   }

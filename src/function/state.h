@@ -28,8 +28,8 @@ struct FunctionPlans {
   // A part of a function may be other operations from call to call (an update that takes place in every second one
   // only), each of which has a recording. The one that ran last is first.
   std::vector<FunctionPlan> kept;
-  // Whether a recording was thrown away before because it left tensors behind.
-  bool found_left = false;
+  // The last recording, if it left tensors behind.
+  std::shared_ptr<record::Plan> left_tensors;
   int recordings = 0;  // how often the function was called for it
 };
 

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/fail.h"
+#include "record/function_recording.h"
 #include "record/recorder.h"
 #include "record/repetition.h"
 
@@ -115,6 +116,7 @@ Cell::Cell(Recording& recording, Value value, Strided root)
   if (value_.node->is_leaf()) placed_ = value_.node;
   const std::scoped_lock lock(recording_.mutex_);
   id_ = recording_.next_cell_++;
+  is_of_function_ = recording_.is_traced_here();
   recording_.cells_.emplace(id_, this);
 }
 
@@ -177,6 +179,10 @@ void Cell::set_state(const Value& value, const Strided& root, std::shared_ptr<No
   placed_ = std::move(placed);
 }
 
+void Cell::bump_version() {
+  if (version_.enabled()) version_.bump();
+}
+
 void Cell::set_name(std::string name) {
   const std::scoped_lock lock(recording_.mutex_);
   name_ = std::move(name);
@@ -186,17 +192,28 @@ void Cell::set_name(std::string name) {
 Cell& cell_of(const torch::Tensor& tensor) {
   if (!is_recorded(tensor))
     fail<InvalidArgument>("[record] got a tensor that is not recorded, wanted one of a device of the type XLA");
-  return *static_cast<Cell*>(tensor.storage().data_ptr().get_context());
+  Cell& cell = *static_cast<Cell*>(tensor.storage().data_ptr().get_context());
+  FunctionRecording::note_tensor(cell, tensor);
+  return cell;
+}
+
+std::optional<uint64_t> gradient_of(const torch::Tensor& tensor) {
+  const torch::Tensor& gradient = tensor.grad();
+  return is_recorded(gradient) ? std::optional(cell_of(gradient).id()) : std::nullopt;
 }
 
 torch::Tensor make_tensor(const Value& value, const Strided& view, Recording& recording) {
   const int64_t numel = value.type().numel();
   const Strided root = covers(view, numel) ? view : Strided{view.sizes, dense_strides(view.sizes), 0};
   auto cell = std::make_unique<Cell>(recording, value, root);
-  return tensor_over(make_storage(std::move(cell), numel), value.type().dtype, root);
+  Cell& own = *cell;
+  torch::Tensor made = tensor_over(make_storage(std::move(cell), numel), value.type().dtype, root);
+  own.set_version(made.unsafeGetTensorImpl()->version_counter());
+  return made;
 }
 
 torch::Tensor make_view(const torch::Tensor& of, const Strided& view) {
+  (void)cell_of(of);  // a use of the tensor
   return tensor_over(of.storage(), of.scalar_type(), view);
 }
 
@@ -245,6 +262,7 @@ void move_in_place(torch::Tensor& tensor, torch::Device device) {
   const torch::NoGradGuard no_grad;
   const torch::Tensor moved = tensor.detach().to(device);
   tensor.unsafeGetTensorImpl()->shallow_copy_from(moved.getIntrusivePtr());
+  cell_of(tensor).set_version(tensor.unsafeGetTensorImpl()->version_counter());
 }
 
 }  // namespace cohort::record

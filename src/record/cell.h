@@ -4,9 +4,11 @@
 // one is as_strided of the cell's value, writing one is as_strided_scatter.
 #pragma once
 
+#include <c10/core/TensorImpl.h>
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +59,8 @@ class Cell {
   // For a function's recording (function_recording.h). The number of the cell, in the order in which cells are made.
   uint64_t id() const { return id_; }
   const Strided& root() const { return root_; }
+  // Returns whether the function that was being recorded when the cell was made has made it.
+  bool is_of_function() const { return is_of_function_; }
   // Returns the storage that holds the cell.
   c10::Storage storage() const;
   void set_storage(c10::StorageImpl* storage) { storage_ = storage; }
@@ -64,20 +68,27 @@ class Cell {
   void set_state(const Value& value, const Strided& root, std::shared_ptr<Node> placed);
   // Forgets the values of views that were read.
   void forget_views() { views_.clear(); }
+  // Sets the count of writes, by which autograd notices that a tensor that it has saved was written.
+  void set_version(c10::VariableVersion version) { version_ = std::move(version); }
+  void bump_version();
 
  private:
   Recording& recording_;
   uint64_t id_ = 0;
+  bool is_of_function_ = false;
   Value value_;
   Strided root_;
   std::string name_;
   c10::StorageImpl* storage_ = nullptr;  // which owns the cell
   std::shared_ptr<Node> placed_;
+  c10::VariableVersion version_;
   std::vector<std::pair<Strided, Value>> views_;  // those that were read since the last write
 };
 
 // Returns the cell of a recorded tensor.
 Cell& cell_of(const torch::Tensor& tensor);
+// Returns the number of the cell of the tensor's gradient; nothing if it has none that is recorded.
+std::optional<uint64_t> gradient_of(const torch::Tensor& tensor);
 // Makes a tensor with a cell of its own. The view's strides are dense; its dtype is the value's.
 torch::Tensor make_tensor(const Value& value, const Strided& view, Recording& recording);
 // Makes another tensor over the same cell.

@@ -2,6 +2,8 @@
 // a run: so the program knows it from all others, even from one that has the same value now.
 #include "record/function_recording.h"
 
+#include <torch/csrc/autograd/graph_task.h>
+
 #include <algorithm>
 #include <unordered_set>
 
@@ -15,23 +17,6 @@ thread_local const Recording* traced_here = nullptr;
 
 TensorType tensor_type(const torch::Tensor& tensor) {
   return {tensor.scalar_type(), tensor.sizes().vec()};
-}
-
-using Nodes = std::unordered_set<const Node*>;
-
-// Adds the nodes that a value is made of. Returns whether one of `wanted` is among them.
-bool reach(const Value& value, Nodes& seen, const Nodes& wanted) {
-  bool found = false;
-  std::vector<const Node*> stack{value.node.get()};
-  while (!stack.empty()) {
-    const Node* node = stack.back();
-    stack.pop_back();
-    if (!seen.insert(node).second) continue;
-    found = found || wanted.contains(node);
-    if (node->is_leaf()) continue;
-    each_value(node->arguments, [&](const Value& argument) { stack.push_back(argument.node.get()); });
-  }
-  return found;
 }
 
 }  // namespace
@@ -54,6 +39,21 @@ void Recording::note_use(Cell& cell) {
   if (trace_ != nullptr) trace_->touch(cell);
 }
 
+// LibTorch's thread of the device runs the function's backward. Other threads bring the input of the next steps.
+bool Recording::is_traced_here() const {
+  if (trace_ == nullptr) return false;
+  return traced_here == this || torch::autograd::get_current_graph_task_exec_info() != nullptr;
+}
+
+void FunctionRecording::note_tensor(const Cell& cell, const torch::Tensor& tensor) {
+  if (traced_here == nullptr || !tensor.requires_grad() || !tensor.is_leaf()) return;
+  FunctionRecording& own = *traced_here->trace_;
+  if (cell.id() >= own.first_ || own.leaves_.contains(tensor.unsafeGetTensorImpl())) return;
+  own.leaves_.emplace(tensor.unsafeGetTensorImpl(),
+                      Plan::Leaf{c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()),
+                                 gradient_of(tensor), std::nullopt});
+}
+
 bool FunctionRecording::is_tracing() {
   return traced_here != nullptr;
 }
@@ -74,12 +74,18 @@ FunctionRecording::FunctionRecording(Recording& recording, std::string what)
 }
 
 FunctionRecording::~FunctionRecording() {
+  const std::scoped_lock lock(recording_.mutex_);
+  if (recording_.trace_ != this) return;
+  Plan failed(recording_, what_);
+  Outputs outputs;
+  note_arguments(failed, outputs);
+  note_captives(failed, outputs);
+  note_left(failed, outputs);
   put_back();
+  failed.settle_left_tensors();
 }
 
 void FunctionRecording::put_back() {
-  const std::scoped_lock lock(recording_.mutex_);
-  if (recording_.trace_ != this) return;
   recording_.trace_ = nullptr;
   traced_here = nullptr;
   recording_.sums_.resize(sums_);
@@ -133,6 +139,7 @@ void FunctionRecording::note_arguments(Plan& plan, Outputs& outputs) const {
     const Value now = value_of(arguments_[i]);
     const bool written = !(now == argument_values_[i]);
     plan.arguments_.push_back(tensor_type(arguments_[i]));
+    plan.argument_placeholders_.push_back(argument_values_[i].node);
     plan.argument_written_.push_back(written);
     if (written) outputs.add(now);
   }
@@ -157,7 +164,7 @@ void FunctionRecording::note_captives(Plan& plan, Outputs& outputs) {
   for (const Touched& each : touched_) {
     const Value now = each.cell->read(each.root);
     const bool written = !(now == each.placeholder);
-    plan.captives_.push_back({each.cell->id(), nullptr, each.root, written});
+    plan.captives_.push_back({each.cell->id(), nullptr, each.root, written, each.placeholder.node});
     plan.kept_.push_back(each.storage);
     if (written) outputs.add(now, each.placeholder.node);
   }
@@ -166,21 +173,18 @@ void FunctionRecording::note_captives(Plan& plan, Outputs& outputs) {
 void FunctionRecording::note_left(Plan& plan, Outputs& outputs) const {
   std::unordered_set<const Cell*> known;
   for (const torch::Tensor& each : arguments_) known.insert(&cell_of(each));
-  Nodes standing;
-  for (const Value& value : argument_values_) standing.insert(value.node.get());
-  for (const Touched& each : touched_) standing.insert(each.placeholder.node.get());
-  Nodes used;
-  for (const Value& value : outputs.values) reach(value, used, standing);
   for (auto it = recording_.cells_.lower_bound(first_); it != recording_.cells_.end(); ++it) {
     const Cell& cell = *it->second;
-    if (known.contains(&cell)) continue;
-    Nodes own;
-    // What another thread copies to the device meanwhile has nothing to do with the function.
-    const bool depends = reach(cell.value(), own, standing);
-    if (!depends && !used.contains(cell.value().node.get())) continue;
-    const bool computed = !cell.value().node->is_leaf() || depends;
-    plan.left_.push_back({cell.id(), cell.root(), cell.value().type(), computed});
-    if (computed) outputs.add(cell.value());
+    if (!cell.is_of_function() || known.contains(&cell)) continue;
+    plan.left_.push_back({cell.id(), cell.root(), cell.value()});
+    outputs.add(cell.value());
+  }
+}
+
+void FunctionRecording::note_gradients(Plan& plan) const {
+  for (const auto& [impl, leaf] : leaves_) {
+    const auto held = leaf.tensor.lock();
+    if (held.defined()) plan.leaves_.push_back({leaf.tensor, leaf.before, gradient_of(torch::Tensor(held))});
   }
 }
 
@@ -218,6 +222,7 @@ std::shared_ptr<Plan> FunctionRecording::finish(std::vector<torch::Tensor> resul
   note_arguments(*plan, outputs);
   note_captives(*plan, outputs);
   note_left(*plan, outputs);
+  note_gradients(*plan);
   const Captured captured = record::capture(outputs.values, outputs.donors, recording_.cache_);
   plan->program_ = captured.program;
   for (std::size_t v = 0; v < captured.numbers.size(); ++v) {
@@ -228,6 +233,7 @@ std::shared_ptr<Plan> FunctionRecording::finish(std::vector<torch::Tensor> resul
   note_sources(*plan, captured);
   note_parts(*plan, captured);
   put_back();
+  plan->clear_left_tensors();
   if (!plan->renew_numbers())
     fail<Internal>("[record] a part of ", what_, " records something else when it comes again");
   plan->undo_numbers();

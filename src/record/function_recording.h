@@ -9,6 +9,9 @@
 //   plan->run({batch});
 #pragma once
 
+#include <c10/core/TensorImpl.h>
+#include <c10/util/intrusive_ptr.h>
+
 #include <functional>
 #include <memory>
 #include <optional>
@@ -56,6 +59,8 @@ class Plan {
   // Unimplemented: they are not the same program.
   static std::vector<std::vector<torch::Tensor>> run_together(std::span<Plan* const> plans,
                                                               std::span<const std::vector<torch::Tensor>> arguments);
+  // Returns whether a run writes to the argument.
+  bool writes_argument(std::size_t i) const { return argument_written_[i]; }
   // Returns whether the program has sums over replicas.
   bool has_sums() const { return program_->has_sums(); }
 
@@ -73,11 +78,13 @@ class Plan {
   // Returns whether the recording left tensors behind that it made (gradients of parameters, slots), other than its
   // results. A function that finds them at its next call may record something else then.
   bool leaves_tensors() const { return !left_.empty(); }
-  // Returns whether these, and all tensors from before that the program reads or writes, still live. Otherwise the
-  // function cannot mean the same tensors any more, and is to be recorded again.
+  // Returns whether these, and all tensors from before that the program reads or writes, still live, and the gradients
+  // are the tensors that the recording left. Otherwise the function cannot mean the same tensors any more, and is to be
+  // recorded again.
   bool is_current() const;
-  // Gives these tensors zeros, for a program that is not run.
-  void clear_left_tensors();
+  // Gives these tensors their values without a run: from the present values of what the function read, and zeros where
+  // they depend on its arguments.
+  void settle_left_tensors();
 
  private:
   friend class FunctionRecording;
@@ -88,13 +95,20 @@ class Plan {
     Cell* cell = nullptr;  // during a run
     Strided root;
     bool written = false;
+    std::weak_ptr<Node> placeholder;  // what stood for its value
   };
-  // A tensor that the recording made and left. The program has its value, unless it is a leaf.
+  // A tensor that the recording made and left. Each run gives it the value that the program has for it.
   struct Left {
     uint64_t id = 0;
     Strided root;
-    TensorType type;
-    bool computed = false;
+    Value value;  // as it was recorded, until the first run
+  };
+  // A tensor from before the recording that gradients add up in: which tensor was its gradient when the function first
+  // used it, and which is in the end.
+  struct Leaf {
+    c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+    std::optional<uint64_t> before;
+    std::optional<uint64_t> after;
   };
   // Where an input of the program comes from.
   struct Source {
@@ -138,6 +152,9 @@ class Plan {
                                   std::span<const torch::Tensor> arguments);
   Cell* find(uint64_t id) const;
   void find_captives();
+  // Gives the tensors that the recording left zeros, which can be computed at any time, until the first run.
+  void clear_left_tensors();
+  bool has_its_gradient(const Leaf& leaf) const;
 
   Recording& recording_;
   std::string what_;
@@ -149,15 +166,17 @@ class Plan {
   std::vector<torch::Tensor> constants_;
   std::vector<Numbers> numbers_;
   std::vector<TensorType> arguments_;
+  std::vector<std::weak_ptr<Node>> argument_placeholders_;
   std::vector<bool> argument_written_;
   std::vector<Result> results_;
   std::vector<Left> left_;
+  std::vector<Leaf> leaves_;
   std::vector<Part> parts_;
 };
 
 // While it lives, what this thread (and LibTorch's thread of the device) records on the device belongs to the function.
 // Values cannot be read (Recording::Capturing), and other devices of the type XLA cannot be used. The tensors that the
-// function wrote have their values of before when it ends.
+// function wrote have their values of before when it ends. Without finish() the tensors that it made are settled, too.
 class FunctionRecording {
  public:
   // `what` is for messages, such as "the function step". FailedPrecondition: another one lives for the device.
@@ -173,6 +192,8 @@ class FunctionRecording {
   // they are. Whoever calls gives up all other references to them before. InvalidArgument: an argument got a gradient.
   std::shared_ptr<Plan> finish(std::vector<torch::Tensor> results);
 
+  // The function that is being recorded on this thread uses a tensor of the cell.
+  static void note_tensor(const Cell& cell, const torch::Tensor& tensor);
   // Returns whether a function is being recorded on this thread.
   static bool is_tracing();
   // Returns the device for which it is recorded; nothing if none is.
@@ -200,6 +221,7 @@ class FunctionRecording {
   void note_results(Plan& plan, Outputs& outputs, const std::vector<torch::Tensor>& results) const;
   void note_captives(Plan& plan, Outputs& outputs);
   void note_left(Plan& plan, Outputs& outputs) const;
+  void note_gradients(Plan& plan) const;
   void note_parts(Plan& plan, const Captured& captured);
   void note_sources(Plan& plan, const Captured& captured) const;
 
@@ -212,6 +234,7 @@ class FunctionRecording {
   std::vector<Value> argument_values_;
   std::unordered_map<Cell*, std::size_t> place_;  // in touched_
   std::vector<Touched> touched_;
+  std::unordered_map<c10::TensorImpl*, Plan::Leaf> leaves_;
   struct Part {
     HostPart host;
     std::vector<std::shared_ptr<Node>> numbers;

@@ -33,4 +33,8 @@ class RecordedGenerator final : public compat::Generator {
 // Makes a generator for the device, which is one of recording_of()'s.
 at::Generator make_generator(torch::Device device, uint64_t seed);
 
+// Seeds the streams of xla:0 to xla:(devices - 1) by LibTorch's seed, now and whenever torch::manual_seed() sets it.
+// LibTorch's generator of the host is another object afterwards, with the same state.
+void follow_manual_seed(int devices);
+
 }  // namespace cohort::record

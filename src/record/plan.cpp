@@ -8,6 +8,28 @@
 
 namespace cohort::record {
 
+namespace {
+
+// Returns whether the value is made of one of these nodes, or of a sum over replicas.
+bool depends_on(const Value& value, const std::unordered_set<const Node*>& wanted) {
+  std::unordered_set<const Node*> seen;
+  std::vector<const Node*> stack{value.node.get()};
+  while (!stack.empty()) {
+    const Node* node = stack.back();
+    stack.pop_back();
+    if (wanted.contains(node) || node->op == kAllReduceOp) return true;
+    if (node->is_leaf() || !seen.insert(node).second) continue;
+    each_value(node->arguments, [&](const Value& argument) { stack.push_back(argument.node.get()); });
+  }
+  return false;
+}
+
+Value zeros_of(const TensorType& type) {
+  return make_node("aten::full", {c10::IValue(at::Scalar(0))}, type);
+}
+
+}  // namespace
+
 // The values that a run reads, all leaves, and the tensors that keep those which had to be computed first.
 struct Plan::Given {
   std::vector<Value> arguments;
@@ -23,7 +45,17 @@ Cell* Plan::find(uint64_t id) const {
 bool Plan::is_current() const {
   const std::scoped_lock lock(recording_.mutex_);
   const auto lives = [&](const auto& each) { return find(each.id) != nullptr; };
-  return std::all_of(captives_.begin(), captives_.end(), lives) && std::all_of(left_.begin(), left_.end(), lives);
+  return std::all_of(captives_.begin(), captives_.end(), lives) && std::all_of(left_.begin(), left_.end(), lives) &&
+         std::all_of(leaves_.begin(), leaves_.end(), [&](const Leaf& each) { return has_its_gradient(each); });
+}
+
+// A call begins with the gradients that the one before has left. So the recording is right for a gradient that it found
+// and left in place, or made in spite of the one that it found (FunctionState::record_anew).
+bool Plan::has_its_gradient(const Leaf& leaf) const {
+  const auto held = leaf.tensor.lock();
+  if (!held.defined() || gradient_of(torch::Tensor(held)) != leaf.after) return false;
+  const auto is_it = [&](const Left& each) { return each.id == leaf.after; };
+  return leaf.before == leaf.after || std::any_of(left_.begin(), left_.end(), is_it);
 }
 
 void Plan::find_captives() {
@@ -34,13 +66,28 @@ void Plan::find_captives() {
   }
 }
 
-void Plan::clear_left_tensors() {
+void Plan::settle_left_tensors() {
   const std::scoped_lock lock(recording_.mutex_);
+  std::unordered_set<const Node*> unknown;
+  for (const auto& each : argument_placeholders_) unknown.insert(each.lock().get());
+  for (const Captive& each : captives_) {
+    const std::shared_ptr<Node> placeholder = each.placeholder.lock();
+    if (placeholder == nullptr) continue;
+    placeholder->op = "cohort::copy";
+    placeholder->arguments = {find(each.id)->read(each.root)};
+  }
+  for (Left& each : left_) {
+    Cell* const cell = find(each.id);
+    if (cell != nullptr)
+      cell->write(each.root, depends_on(each.value, unknown) ? zeros_of(each.value.type()) : each.value);
+    each.value = {};
+  }
   kept_.clear();
+}
+
+void Plan::clear_left_tensors() {
   for (const Left& each : left_) {
-    Cell* cell = find(each.id);
-    if (cell == nullptr || !each.computed) continue;
-    cell->write(each.root, make_node("aten::full", {c10::IValue(at::Scalar(0))}, each.type));
+    if (Cell* const cell = find(each.id)) cell->write(each.root, zeros_of(each.value.type()));
   }
 }
 
@@ -144,15 +191,19 @@ std::vector<torch::Tensor> Plan::take(std::vector<std::shared_ptr<DeviceData>> d
     results.push_back(each.on_device ? make_tensor(leaf(), each.view, recording_) : each.host);
   }
   for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (argument_written_[i]) assign(arguments[i], leaf());
+    if (!argument_written_[i]) continue;
+    assign(arguments[i], leaf());
+    arguments[i].unsafeGetTensorImpl()->bump_version();
   }
   for (const Captive& each : captives_) {
-    if (each.written) each.cell->write(each.root, leaf());
+    if (!each.written) continue;
+    each.cell->write(each.root, leaf());
+    each.cell->bump_version();
   }
-  for (const Left& each : left_) {
-    if (!each.computed) continue;
+  for (Left& each : left_) {
     const Value value = leaf();
     if (Cell* cell = find(each.id)) cell->write(each.root, value);
+    each.value = {};
   }
   return results;
 }

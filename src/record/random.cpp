@@ -1,11 +1,13 @@
 // Random numbers. A node that draws takes the stream's state, two 64-bit words (key and counter), and has the state
 // after the draw as its second result; the state is a tensor like others, so it goes in and out of programs by itself.
 // A generator that is given to an operation has a state of its own.
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/Generator.h>
 
 #include "base/fail.h"
 #include "record/call.h"
 #include "record/cell.h"
+#include "record/function_recording.h"
 #include "record/generator.h"
 #include "record/kernels.h"
 
@@ -71,7 +73,42 @@ torch::Tensor& random_to(torch::Tensor& self, int64_t to, OptionalGenerator gene
   return random_from(self, 0, to, generator);
 }
 
+// Each device has a stream of its own. A function seeds that of its device, because it may use no other.
+void seed_devices(uint64_t seed, int devices) {
+  const std::optional<torch::Device> traced = FunctionRecording::traced_device();
+  for (int i = 0; i < devices; ++i) {
+    const torch::Device device(torch::kXLA, static_cast<c10::DeviceIndex>(i));
+    if (!traced || *traced == device) recording_of(device).manual_seed(seed + static_cast<uint64_t>(i));
+  }
+}
+
+// LibTorch's generator of the host, which torch::manual_seed() seeds on every machine.
+class LeadingGenerator final : public at::CPUGeneratorImpl {
+ public:
+  LeadingGenerator(at::CPUGeneratorImpl& before, int devices)
+      : CPUGeneratorImpl(before.current_seed()), devices_(devices) {
+    CPUGeneratorImpl::set_state(*before.get_state());
+  }
+  void set_current_seed(uint64_t seed) override {
+    CPUGeneratorImpl::set_current_seed(seed);
+    seed_devices(seed, devices_);
+  }
+
+ private:
+  const int devices_;
+};
+
 }  // namespace
+
+void follow_manual_seed(int devices) {
+  // LibTorch has no hook for devices of this type. Its generator is an object that it returns as const.
+  auto& host = const_cast<at::Generator&>(at::detail::getDefaultCPUGenerator());
+  at::Generator before = host;
+  const std::scoped_lock lock(before.mutex());
+  auto leading = c10::make_intrusive<LeadingGenerator>(*before.get<at::CPUGeneratorImpl>(), devices);
+  seed_devices(leading->current_seed(), devices);
+  host = at::Generator(std::move(leading));
+}
 
 RecordedGenerator::RecordedGenerator(torch::Device device, uint64_t seed)
     : Generator(device, c10::DispatchKeySet(c10::DispatchKey::XLA)) {
@@ -81,7 +118,11 @@ RecordedGenerator::RecordedGenerator(torch::Device device, uint64_t seed)
 void RecordedGenerator::set_current_seed(uint64_t seed) {
   seed_ = seed;
   const torch::Tensor state = at::tensor(std::vector<int64_t>{static_cast<int64_t>(seed), 0});
-  state_ = state.to(device());
+  if (state_.defined()) {
+    state_.copy_(state);
+  } else {
+    state_ = state.to(device());
+  }
 }
 
 uint64_t RecordedGenerator::seed() {

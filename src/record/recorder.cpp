@@ -11,6 +11,7 @@
 #include "record/call.h"
 #include "record/cell.h"
 #include "record/gathering.h"
+#include "record/generator.h"
 #include "record/guard.h"
 #include "record/kernels.h"
 
@@ -117,6 +118,7 @@ void install_recorder(const RecorderOptions& options) {
   register_guard(options.devices);
   register_with_libtorch(state);
   state.installed = true;
+  follow_manual_seed(options.devices);
   require_autograd_threads();
 }
 

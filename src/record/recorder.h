@@ -93,7 +93,8 @@ class Recording {
 
   // Sets the state of the device's random numbers: dropout, uniform_() and the like, where no generator is given. The
   // stream is THREE_FRY's, the same on every platform, and differs between the replicas of a program (replica_id). The
-  // state is an input and an output of every program that draws.
+  // state is an input and an output of every program that draws. torch::manual_seed() calls it with its seed plus the
+  // index of the device.
   void manual_seed(uint64_t seed);
   // Returns the state, an int64 tensor of two elements on the device: key and counter.
   torch::Tensor random_state();
@@ -139,6 +140,10 @@ class Recording {
   void require_running(const std::string& what) const;
   // A tensor is read or written: tells the function that is being recorded (function_recording.h).
   void note_use(Cell& cell);
+  // Returns whether what this thread makes belongs to the function that is being recorded.
+  bool is_traced_here() const;
+  // Returns the state at the beginning of the stream, on the host.
+  torch::Tensor first_state() const;
 
   const int device_;
   mutable std::recursive_mutex mutex_;
@@ -146,7 +151,8 @@ class Recording {
   uint64_t next_cell_ = 0;
   std::string capturing_;               // what is being captured, or empty
   FunctionRecording* trace_ = nullptr;  // the function that is being recorded, or null
-  torch::Tensor random_state_;
+  uint64_t seed_ = 0;
+  torch::Tensor random_state_;               // undefined until something draws
   std::vector<std::shared_ptr<Node>> sums_;  // the sums over replicas since the last flush_together()
   ProgramCache& cache_;
   // The numbers of the last runs, by program: most do not change from step to step.

@@ -6,13 +6,6 @@
 
 namespace cohort::record {
 
-namespace {
-
-// LibTorch's own default.
-constexpr int64_t kDefaultSeed = 67280421310721;
-
-}  // namespace
-
 Recording::Recording(int device, ProgramCache& cache) : device_(device), cache_(cache) {}
 
 Recording::~Recording() = default;
@@ -138,19 +131,21 @@ Captured Recording::capture(std::span<const torch::Tensor> outputs, std::span<co
 
 torch::Tensor Recording::random_state() {
   const std::scoped_lock lock(mutex_);
-  if (!random_state_.defined()) manual_seed(static_cast<uint64_t>(kDefaultSeed));
+  if (!random_state_.defined()) {
+    const torch::Device device(c10::DeviceType::XLA, static_cast<c10::DeviceIndex>(device_));
+    random_state_ = first_state().to(device);
+  }
   return random_state_;
+}
+
+torch::Tensor Recording::first_state() const {
+  return at::tensor(std::vector<int64_t>{static_cast<int64_t>(seed_), 0});
 }
 
 void Recording::manual_seed(uint64_t seed) {
   const std::scoped_lock lock(mutex_);
-  const torch::Tensor state = at::tensor(std::vector<int64_t>{static_cast<int64_t>(seed), 0});
-  const torch::Device device(c10::DeviceType::XLA, static_cast<c10::DeviceIndex>(device_));
-  if (!random_state_.defined()) {
-    random_state_ = state.to(device);
-  } else {
-    random_state_.copy_(state);
-  }
+  seed_ = seed;
+  if (random_state_.defined()) random_state_.copy_(first_state());
 }
 
 Recording::Capturing::Capturing(Recording& recording, std::string what) : recording_(recording) {

@@ -287,7 +287,10 @@ bool StrategyCore::computes_on_host() const {
 }
 
 void StrategyCore::set_seed(uint64_t seed) {
-  for (const auto& replica : replicas_) replica->seed(seed);
+  for (const auto& replica : replicas_) {
+    replica->seed(seed);
+    backend(replica->local_id()).seed(replica->device(), replica->generator().current_seed());
+  }
 }
 
 void StrategyCore::call(detail::Job& job, int local_id) {

@@ -5,7 +5,6 @@
 #include "cohort/cluster/xla_strategy.h"
 #include "cohort/schedule.h"
 #include "cohort/train.h"
-#include "record/recorder.h"
 #include "tests/equivalence/runs.h"
 #include "tests/support/xla.h"
 
@@ -72,9 +71,6 @@ Trained trained(const Strategy& strategy, const FitCase& options) {
   const auto scope = strategy.scope();
   torch::manual_seed(5);
   strategy.set_seed(5);
-  for (const LogicalDevice& device : strategy.worker_devices()) {
-    record::recording_of(device.torch_device).manual_seed(5);  // torch::dropout draws from the device's stream
-  }
   Model model([&] { return Net(options.net); });
   model.compile({.optimizer = options.optimizer,
                  .loss = SparseCategoricalCrossentropy({.from_logits = true}),

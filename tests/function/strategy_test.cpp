@@ -291,6 +291,37 @@ TEST_F(FunctionUnderStrategy, RunsOnTheCurrentDevice) {
   EXPECT_NE(f.get_concrete_function().text().find("stablehlo.add"), std::string::npos);
 }
 
+// Returns what both replicas draw: by LibTorch's dropout and by the library's own.
+std::vector<torch::Tensor> dropped(const Strategy& strategy) {
+  const auto scope = strategy.scope();
+  const auto each = strategy.run([](Replica& replica) {
+    const torch::Tensor ones = torch::ones({64}, torch::device(replica.device()));
+    return torch::cat({torch::dropout(ones, 0.5, true), torch::empty_like(ones).bernoulli_(0.5, replica.generator())});
+  });
+  return {each[0].cpu(), each[1].cpu()};
+}
+
+TEST_F(FunctionUnderStrategy, SeedsReachTheDevices) {
+  torch::manual_seed(7);
+  const XlaStrategy strategy = xla();
+  const auto first = dropped(strategy);
+  EXPECT_FALSE(first[0].equal(first[1]));
+  EXPECT_FALSE(dropped(strategy)[0].equal(first[0]));
+  const auto halves = [](const torch::Tensor& both) { return both.slice(0, 0, 64); };
+  torch::manual_seed(7);
+  const auto again = dropped(strategy);
+  for (std::size_t r = 0; r < 2; ++r) EXPECT_TRUE(halves(again[r]).equal(halves(first[r]))) << r;
+  std::vector<std::vector<torch::Tensor>> seeded;
+  for (const uint64_t seed : {3, 4, 3}) {
+    strategy.set_seed(seed);
+    seeded.push_back(dropped(strategy));
+  }
+  for (std::size_t r = 0; r < 2; ++r) {
+    EXPECT_TRUE(seeded[0][r].equal(seeded[2][r])) << r;
+    EXPECT_FALSE(halves(seeded[0][r]).equal(halves(seeded[1][r]))) << r;
+  }
+}
+
 TEST_F(FunctionUnderStrategy, AModelIsCompiledThere) {
   const XlaStrategy strategy = xla();
   const auto scope = strategy.scope();

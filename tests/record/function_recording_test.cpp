@@ -188,9 +188,43 @@ TEST_F(FunctionRecordingTest, KnowsWhatItLeavesBehind) {
   left = torch::Tensor();
   EXPECT_FALSE(plan->is_current());
   const auto unused = record(make);
-  unused->clear_left_tensors();
+  unused->settle_left_tensors();
   EXPECT_TRUE(same(left, torch::zeros({2})));
+  EXPECT_TRUE(same(constant, torch::ones({2})));
   EXPECT_FALSE(record([](const torch::Tensor& x) { return (x * 2).relu(); })->leaves_tensors());
+}
+
+TEST_F(FunctionRecordingTest, WhatIsNotRunLeavesTensorsThatCanBeRead) {
+  const torch::Tensor w = floats(3);
+  const torch::Tensor waits = floats(1) + 1;
+  torch::Tensor number;
+  torch::Tensor copy;
+  torch::Tensor product;
+  torch::Tensor of_argument;
+  const auto make = [&](const torch::Tensor& x) {
+    number = torch::full({2}, 5.0, x.options());
+    copy = w.clone();
+    product = w * waits + number;
+    of_argument = x + w;
+    w.add_(1);
+    return x;
+  };
+  const auto expect_settled = [&] {
+    EXPECT_TRUE(same(w, torch::full({2}, 3.0)));
+    EXPECT_TRUE(same(number, torch::full({2}, 5.0)));
+    EXPECT_TRUE(same(copy, torch::full({2}, 3.0)));
+    EXPECT_TRUE(same(product, torch::full({2}, 11.0)));
+    EXPECT_TRUE(same(of_argument, torch::zeros({2})));
+  };
+  record(make)->settle_left_tensors();
+  expect_settled();
+  const auto fails = [&](const torch::Tensor& x) {
+    make(x);
+    throw std::out_of_range("own");
+    return x;
+  };
+  EXPECT_THROW(record(fails), std::out_of_range);
+  expect_settled();
 }
 
 TEST_F(FunctionRecordingTest, WhatOtherThreadsCopyToTheDeviceIsNotItsOwn) {

@@ -1,6 +1,7 @@
 // Recording: values, views, writes in place, autograd, signatures, what is donated.
 #include "record/recorder.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
@@ -278,6 +279,30 @@ TEST(RecorderDeathTest, IsRefusedAfterABackwardAtEveryCallOrAtNone) {
     return WEXITSTATUS(status) == kRefused || WEXITSTATUS(status) == kTaken;
   };
   EXPECT_EXIT(late(), is_consistent, "");
+}
+
+torch::Tensor state_of(int device) {
+  return recording_of(torch::Device(torch::kXLA, static_cast<c10::DeviceIndex>(device))).random_state().cpu();
+}
+
+TEST_F(RecorderTest, LibTorchsSeedIsTheSeedOfTheDevices) {
+  torch::manual_seed(7);
+  const torch::Tensor host = torch::rand({8});
+  EXPECT_TRUE(state_of(0).equal(torch::tensor({7L, 0L})));
+  EXPECT_TRUE(state_of(1).equal(torch::tensor({8L, 0L})));  // each device has a stream of its own
+  recording().random_state().add_(1);
+  torch::manual_seed(7);
+  EXPECT_TRUE(torch::rand({8}).equal(host));
+  EXPECT_TRUE(state_of(0).equal(torch::tensor({7L, 0L})));
+  // The host's generator is still what LibTorch and the checkpoints know.
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const torch::Tensor state = generator.get_state();
+  const torch::Tensor next = torch::rand({8});
+  generator.set_state(state);
+  EXPECT_TRUE(torch::rand({8}).equal(next));
+  generator = generator.clone();
+  generator.set_state(state);
+  EXPECT_TRUE(torch::rand({8}, generator).equal(next));
 }
 
 TEST_F(RecorderTest, ModulesMoveInPlace) {

@@ -67,11 +67,9 @@ class XlaBackend final : public DeviceBackend {
 
   void prepare() const override {}
   at::Generator make_generator(torch::Device device) const override {
-    const uint64_t seed = host_generator().current_seed();
-    // What draws without a generator (torch::dropout) follows LibTorch's seed, too, and differs between devices.
-    record::recording_of(device).manual_seed(seed + static_cast<uint64_t>(device.index()));
-    return record::make_generator(device, seed);
+    return record::make_generator(device, host_generator().current_seed());
   }
+  void seed(torch::Device device, uint64_t seed) const override { record::recording_of(device).manual_seed(seed); }
   std::unique_ptr<DeviceStream> make_stream(torch::Device device) const override {
     return std::make_unique<XlaStream>(device);
   }
