@@ -10,6 +10,7 @@
 #include "cohort/error.h"
 #include "cohort/train/model.h"
 #include "tests/support/errors.h"
+#include "tests/support/files.h"
 
 namespace cohort::callback_changes_test {
 namespace {
@@ -206,6 +207,30 @@ TEST(CallbackChangesTest, ALayerIsThawedWithinATraining) {
       compare_copies(model.module());
     }
   }
+}
+
+// A program that resumes begins with the first layer frozen, which was thawed by the time of the backup.
+TEST(CallbackChangesTest, ABackupOfOtherParametersInTrainingIsRefused) {
+  const testing::TemporaryFolder folder;
+  const OneDeviceStrategy strategy("/CPU:0");
+  const StrategyScope scope = strategy.scope();
+  const auto train = [&](int64_t broken_in_epoch) {
+    Sequential model({Dense(3), Dense(1)}, {.dtype = torch::kDouble});
+    const auto compile = [&] { model.compile({.optimizer = SGD({.learning_rate = 0.01}), .loss = "mse"}); };
+    model.layers()[0].set_trainable(false);
+    compile();
+    const CallbackPtr thaw = LambdaCallback({.on_epoch_begin = [&](const RunInfo& run) {
+      if (run.epoch == broken_in_epoch) throw std::runtime_error("killed");
+      if (run.epoch != 1) return;
+      model.layers()[0].set_trainable(true);
+      compile();
+    }});
+    const CallbackPtr backup = BackupAndRestore({.directory = folder.path() / "backup"});
+    model.fit(data(), {.epochs = 4, .callbacks = {thaw, backup}, .verbose = Verbose::kSilent});
+  };
+  EXPECT_THROW(train(1), std::runtime_error);
+  EXPECT_THROW(train(3), std::runtime_error) << "resumed in epoch 1, where all was as it is";
+  expect_error<InvalidArgument>([&] { train(9); }, "4 parameters were in training, but 2 are");
 }
 
 }  // namespace

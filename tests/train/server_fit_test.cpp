@@ -143,6 +143,21 @@ TEST(ServerFit, RatesThatCallbacksSetReachTheServers) {
   expect_same(on_servers({.servers = 2, .strategy = {.replicas = 2}}, kind, options()), alone(kind, options()), 0.0);
 }
 
+// The workers would go on with what they were compiled with.
+TEST(ServerFit, CompileIsRefusedAfterServe) {
+  ServerCluster(ServerClusterOptions{}).run([&](const ParameterServerOptions& own) {
+    const ParameterServerStrategy strategy(own);
+    const auto scope = strategy.scope();
+    Sequential net = model({});
+    if (strategy.serve()) return;
+    const CallbackPtr compile = LambdaCallback({.on_epoch_begin = [](const RunInfo& run) {
+      if (run.epoch == 1) run.model.compile({.optimizer = SGD(), .loss = "mse"});
+    }});
+    expect_error<FailedPrecondition>(
+        [&] { net.fit(batches(), {.epochs = 2, .callbacks = {compile}, .verbose = Verbose::kSilent}); }, "serve()");
+  });
+}
+
 TEST(ServerFit, GoesOnFromCheckpointsOfOneDeviceAndTheOtherWayRound) {
   const Kind kind{.normalized = true};
   Outcome wanted = alone(kind, {.epochs = 4});

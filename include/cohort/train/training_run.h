@@ -17,8 +17,9 @@ class TrainingRun {
   // Returns everything that is needed to go on from here, on the chief; nothing on other workers. The groups are
   // "model" and "optimizer", with PyTorch's names where it has them, and "callback.<name>" for callbacks that keep
   // tensors; there is one piece of bytes for each worker. The values are "step", "epoch" and "batch" (where it goes
-  // on), "stopped" if a callback has ended it, and "callback.<name>.<key>". Call it from on_batch_end, on_epoch_end and
-  // on_preemption; it has the states that the callbacks have by then (Callback::turn).
+  // on), "trained_parameters" (their number), "stopped" if a callback has ended it, and "callback.<name>.<key>". Call
+  // it from on_batch_end, on_epoch_end and on_preemption; it has the states that the callbacks have by then
+  // (Callback::turn).
   virtual CheckpointData save() = 0;
 
   // Does the same for a checkpoint that all workers write together: each returns what it has of the tensors, as shards,

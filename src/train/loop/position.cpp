@@ -21,6 +21,9 @@ constexpr const char* kResume = "[model] resume";
 constexpr const char* kStopped = "stopped";
 constexpr std::array<std::string_view, 4> kEndings = {"", "after the next step", "before the next step", "yes"};
 
+// The value of a checkpoint that has the number of parameters in training. Earlier versions did not save it.
+constexpr const char* kTrained = "trained_parameters";
+
 int64_t number(const std::map<std::string, std::string>& values, const std::string& name) {
   const auto found = values.find(name);
   if (found == values.end()) fail<NotFound>("[model] resume: the checkpoint has no value \"", name, "\"");
@@ -53,6 +56,17 @@ std::string restore_own_state(ModelState& state, const std::string& bytes, Of wh
   return own.input;
 }
 
+// Fails where other parameters were in training: a callback had compiled the model anew, and the program that resumes
+// has not.
+void require_trained(ModelState& state, const std::map<std::string, std::string>& values) {
+  const auto saved = values.find(kTrained);
+  const std::string here = std::to_string(state.optimizer().parameter_names().size());
+  if (saved == values.end() || saved->second == here) return;
+  fail<InvalidArgument>(kResume, ": the checkpoint was saved while ", saved->second,
+                        " parameters were in training, but ", here,
+                        " are: compile the model as it was then (ModelTrainerOptions::stages does so)");
+}
+
 }  // namespace
 
 std::optional<Logs> evaluate_or_undo(ModelState& state, bool may_be_cut,
@@ -70,7 +84,8 @@ CheckpointData save_training(ModelState& state, const TrainingPosition& position
                                  {"epoch", std::to_string(position.epoch)},
                                  {"batch", std::to_string(position.batch)},
                                  {"workers", std::to_string(core.num_workers())},
-                                 {"replicas", std::to_string(core.num_replicas_in_sync())}}};
+                                 {"replicas", std::to_string(core.num_replicas_in_sync())},
+                                 {kTrained, std::to_string(state.optimizer().parameter_names().size())}}};
   if (const std::string mesh = mesh_of(core); !mesh.empty()) data.values["mesh"] = mesh;
   if (position.ending != Ending::kNone) data.values[kStopped] = kEndings.at(static_cast<std::size_t>(position.ending));
   const VariableMap variables = variables_of(state.strategy(), "[model] " + state.name());
@@ -98,6 +113,7 @@ TrainingPosition restore_training(ModelState& state, const CheckpointData& data)
   load_from_chief(core, variables, data, kResume);
   const std::map<std::string, std::string> values =
       nlohmann::json::parse(core.text_from_chief(nlohmann::json(data.values).dump()));
+  require_trained(state, values);
   TrainingPosition position{.epoch = number(values, "epoch"), .batch = number(values, "batch"), .input = {}};
   const auto stopped = values.find(kStopped);
   for (std::size_t i = 1; stopped != values.end() && i < kEndings.size(); ++i) {
