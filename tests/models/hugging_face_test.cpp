@@ -67,7 +67,9 @@ void check_loss(const torch::Tensor& logits, const torch::Tensor& labels, const 
   EXPECT_EQ(parameters.size(), wanted["gradient_norms"].size());
   for (const auto& [name, norm] : wanted["gradient_norms"].items()) {
     ASSERT_TRUE(parameters.contains(name)) << name;
-    EXPECT_NEAR(parameters[name].grad().norm().item<double>(), norm.get<double>(), kClose * norm.get<double>()) << name;
+    // Biases of keys have no gradient: what there is of it is rounding.
+    EXPECT_NEAR(parameters[name].grad().norm().item<double>(), norm.get<double>(), kClose * norm.get<double>() + 1e-6)
+        << name;
   }
 }
 

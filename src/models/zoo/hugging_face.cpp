@@ -202,7 +202,8 @@ void read_rotations(Keys& keys, DecoderOptions& options) {
 // A window of attention counts unless a key switches it off, which Qwen2 has off where it is missing.
 void refuse_window(Keys& keys, const std::string& type) {
   const bool used = keys.get<bool>("use_sliding_window", type != "qwen2");
-  if (used && keys.has("sliding_window")) keys.unimplemented("sliding_window", "null");
+  const bool windowed = keys.has("sliding_window");
+  if (used && windowed) keys.unimplemented("sliding_window", "null");
   // A Mistral whose key is missing has a window of 4,096.
   if (used && type == "mistral" && !keys.contains("sliding_window")) keys.unimplemented("sliding_window", "null");
 }
