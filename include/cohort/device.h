@@ -133,7 +133,8 @@ torch::TensorOptions placement_options();
 torch::Tensor place(const torch::Tensor& tensor, std::string_view name = "tensor");
 void place(torch::nn::Module& module, std::string_view name = "module");
 
-// Turns soft placement on or off for the whole process.
+// Turns soft placement on or off for the whole process. On: the CPU takes the place of a device that is not there, and
+// operations without a lowering to XLA run on the host. Without a call the first is so, and the second is an error.
 void set_soft_device_placement(bool on);
 // Returns whether soft placement is on.
 bool get_soft_device_placement();

@@ -103,19 +103,55 @@ int num_local_replicas(const StrategyCore& core);
 void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& batch, int64_t global_size,
                 bool some_empty);
 
-// Returns what a replica sees of an argument: its component of a PerReplica (or of a class derived from one), anything
-// else whole.
+// Whether an argument is tensors: one, an Example, or a list, a pair or a tuple of such.
 template <typename T>
-const T& for_replica(const PerReplica<T>& value, const Replica& replica) {
-  return value[replica];
+struct HoldsTensors : std::bool_constant<std::is_same_v<T, torch::Tensor> || std::is_same_v<T, Example>> {};
+template <typename T>
+struct HoldsTensors<std::vector<T>> : HoldsTensors<T> {};
+template <typename... T>
+struct HoldsTensors<std::tuple<T...>> : std::disjunction<HoldsTensors<T>...> {};
+template <typename A, typename B>
+struct HoldsTensors<std::pair<A, B>> : std::disjunction<HoldsTensors<A>, HoldsTensors<B>> {};
+
+// Moves the host's tensors in an argument to the replica's device.
+void move_to_replica(torch::Tensor& tensor, const Replica& replica);
+void move_to_replica(Example& example, const Replica& replica);
+template <typename T>
+void move_to_replica(T& value, const Replica& replica) {
+  if constexpr (!HoldsTensors<T>::value) {
+    return;
+  } else if constexpr (requires { value.begin(); }) {
+    for (auto& each : value) move_to_replica(each, replica);
+  } else {
+    std::apply([&](auto&... each) { (move_to_replica(each, replica), ...); }, value);
+  }
+}
+template <typename T>
+using Seen = std::conditional_t<HoldsTensors<T>::value, T, const T&>;
+template <typename T>
+Seen<T> seen_by(const T& value, const Replica& replica) {
+  if constexpr (HoldsTensors<T>::value) {
+    T own = value;
+    move_to_replica(own, replica);
+    return own;
+  } else {
+    return value;
+  }
+}
+
+// Returns what a replica sees of an argument: its component of a PerReplica (or of a class derived from one), anything
+// else whole; tensors on its device.
+template <typename T>
+Seen<T> for_replica(const PerReplica<T>& value, const Replica& replica) {
+  return seen_by(value[replica], replica);
 }
 template <typename T>
 const T& for_replica(const std::reference_wrapper<T>& value, const Replica&) {
   return value.get();
 }
 template <typename T>
-const T& for_replica_or_whole(const T& value, const Replica&, long) {
-  return value;
+Seen<T> for_replica_or_whole(const T& value, const Replica& replica, long) {
+  return seen_by(value, replica);
 }
 template <typename T>
 auto for_replica_or_whole(const T& value, const Replica& replica, int) -> decltype(for_replica(value, replica)) {
@@ -166,13 +202,15 @@ class Strategy {
   // belong to it.
   StrategyScope scope() const { return StrategyScope(core_); }
 
-  // Seeds the replicas' random streams (Replica::generator()); they start from LibTorch's own seed otherwise.
+  // Seeds the replicas' random streams (Replica::generator()); they start from LibTorch's own seed otherwise. On
+  // devices of XLA it seeds the streams of torch::dropout and the like, too.
   void set_seed(uint64_t seed) const;
 
   // Calls fn once a replica, in parallel, as fn(replica, args...) or fn(args...). A PerReplica argument is replaced by
-  // the replica's component; everything else is passed whole, as const. Arguments and fn are copied once (std::ref
-  // avoids it). Returns PerReplica<result> (void when fn returns nothing). If a replica throws, the others' collectives
-  // are cancelled and its own exception reaches the caller; the strategy can be used again.
+  // the replica's component; everything else is passed whole, as const. Tensors of the host, also in an Example, a list
+  // or a tuple, are moved to the replica's device. Arguments and fn are copied once (std::ref avoids it). Returns
+  // PerReplica<result> (void when fn returns nothing). If a replica throws, the others' collectives are cancelled and
+  // its own exception reaches the caller; the strategy can be used again.
   template <typename Fn, typename... Args>
   auto run(Fn&& fn, Args&&... args) const;
 

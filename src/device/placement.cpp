@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "cohort/device.h"
 #include "device/backend.h"
+#include "record/recorder.h"
 
 namespace cohort {
 
@@ -85,6 +86,7 @@ void place(torch::nn::Module& module, std::string_view name) {
 
 void set_soft_device_placement(bool on) {
   soft_placement = on;
+  record::set_soft_placement(on);
 }
 bool get_soft_device_placement() {
   return soft_placement;

@@ -93,9 +93,21 @@ torch::Tensor copy_from(const torch::Tensor& self, const torch::Tensor& to, bool
   return copy(target, self, non_blocking);
 }
 
+// A tensor without elements gets memory of its own; any other one keeps its size.
+const torch::Tensor& resize_empty(const torch::Tensor& self, c10::IntArrayRef sizes, OptionalFormat /*format*/) {
+  if (self.sizes() == sizes) return self;
+  if (self.numel() > 0) {
+    fail<Unimplemented>("[record] resize_ of a tensor of ", self.sizes(), " to ", sizes,
+                        ": a recorded tensor with elements keeps its size");
+  }
+  const torch::Tensor made = at::empty(sizes, self.options());
+  self.unsafeGetTensorImpl()->shallow_copy_from(made.getIntrusivePtr());
+  return self;
+}
+
 torch::Tensor copy_from_and_resize(const torch::Tensor& self, const torch::Tensor& to) {
   torch::Tensor target = to;
-  if (target.sizes() != self.sizes()) target.resize_(self.sizes());
+  resize_empty(target, self.sizes(), c10::nullopt);
   return copy(target, self, false);
 }
 
@@ -183,6 +195,7 @@ void register_kernels(torch::Library& aten) {
   aten.impl("copy_", &copy);
   aten.impl("_copy_from", &copy_from);
   aten.impl("_copy_from_and_resize", &copy_from_and_resize);
+  aten.impl("resize_", &resize_empty);
   aten.impl("_local_scalar_dense", &item);
   aten.impl("fill_.Scalar", &fill);
   aten.impl("fill_.Tensor", &fill_by_tensor);

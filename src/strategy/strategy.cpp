@@ -80,6 +80,20 @@ int num_local_replicas(const StrategyCore& core) {
   return core.num_local_replicas();
 }
 
+void move_to_replica(torch::Tensor& tensor, const Replica& replica) {
+  if (!tensor.defined() || !tensor.device().is_cpu() || replica.device().is_cpu()) return;
+  tensor = tensor.to(replica.device());
+}
+
+void move_to_replica(Example& example, const Replica& replica) {
+  if (replica.device().is_cpu()) return;
+  for (torch::Tensor* each : {&example.x, &example.y, &example.weight, &example.mask}) move_to_replica(*each, replica);
+  for (torch::Tensor& each : example.more) move_to_replica(each, replica);
+  for (NamedTensors* list : {&example.inputs, &example.targets, &example.weights, &example.masks}) {
+    for (auto& [name, each] : *list) move_to_replica(each, replica);
+  }
+}
+
 void note_batch(const StrategyCore& core, Job& job, const PerReplica<Example>& batch, int64_t global_size,
                 bool some_empty) {
   require_values("run", core, batch.size());
