@@ -5,20 +5,23 @@
 
 #include <csignal>
 #include <cstdlib>
-#include <string>
+#include <string_view>
 
 namespace {
 
-std::string place;
+// The library's constructor sets it, perhaps before those of other objects.
+enum class Place { kNone, kBefore, kAfter } place = Place::kNone;
 int forks = 0;
 
 // Keeps the variable from the processes that are started.
 [[gnu::constructor]] void take_place() {
-  if (const char* const given = std::getenv("STOP_AT_FORK")) place = given;
+  if (const char* const given = std::getenv("STOP_AT_FORK")) {
+    place = std::string_view(given) == "before" ? Place::kBefore : Place::kAfter;
+  }
   ::unsetenv("STOP_AT_FORK");
 }
 
-void stop_at(const char* here) {
+void stop_at(Place here) {
   if (forks == 2 && place == here) ::kill(::getpid(), SIGSTOP);
 }
 
@@ -27,8 +30,8 @@ void stop_at(const char* here) {
 extern "C" pid_t fork() {
   static const auto system_fork = reinterpret_cast<pid_t (*)()>(::dlsym(RTLD_NEXT, "fork"));
   ++forks;
-  stop_at("before");
+  stop_at(Place::kBefore);
   const pid_t child = system_fork();
-  if (child > 0) stop_at("after");
+  if (child > 0) stop_at(Place::kAfter);
   return child;
 }
