@@ -126,8 +126,9 @@ void move_to_replica(T& value, const Replica& replica) {
     std::apply([&](auto&... each) { (move_to_replica(each, replica), ...); }, value);
   }
 }
+// The form in which a replica's function gets an argument: const, so that it binds to auto&, too.
 template <typename T>
-using Seen = std::conditional_t<HoldsTensors<T>::value, T, const T&>;
+using Seen = std::conditional_t<HoldsTensors<T>::value, const T, const T&>;
 template <typename T>
 Seen<T> seen_by(const T& value, const Replica& replica) {
   if constexpr (HoldsTensors<T>::value) {

@@ -63,6 +63,11 @@ TEST(Strategy, RunTakesFunctionsWithoutAReplicaAndReturnsNothingForVoid) {
   std::atomic<int> calls{0};
   strategy.run([&] { calls.fetch_add(1); });
   EXPECT_EQ(calls.load(), 2);
+  // Arguments are const, and bind to auto& as well.
+  const PerReplica<Example> shares({Example{.x = torch::ones({1})}, Example{.x = torch::ones({2})}});
+  const auto sizes = strategy.run([](Replica&, auto& share, auto& rows) { return share.size() + rows.numel(); }, shares,
+                                  torch::ones({3}));
+  EXPECT_THAT(sizes.values(), ElementsAre(4, 5));
 }
 
 TEST(Strategy, RunKeepsGradModeOfTheCaller) {
