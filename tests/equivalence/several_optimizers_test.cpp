@@ -46,6 +46,7 @@ INSTANTIATE_TEST_SUITE_P(All, SeveralOptimizers, ::testing::ValuesIn(cases()),
 TEST(SeveralOptimizersOfWorkers, TrainAsLibTorchDoes) {
   for (const bool overlap : {false, true}) {
     for (const int stage : {0, 1, 2, 3}) {
+      if (overlap && stage == 1) continue;  // gradients leave after backward
       testing::WorkersOptions workers{.replicas = stage == 0 ? 2 : 1};
       workers.sharding.stage = stage;
       workers.communication.overlap = overlap;
