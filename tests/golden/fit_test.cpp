@@ -161,9 +161,11 @@ std::string check_case(const json& golden) {
 // fits_keras3.json says what a case is about, but neither its layers nor its optimizer: these give its predictions and
 // its final weights in Keras.
 std::vector<Layer> layers_of(const std::string& tag) {
-  if (tag == "batch_norm") return {Dense(5), BatchNormalization(), Activation(Activation::kRelu), Dense(3)};
-  if (tag == "embedding_lstm") return {Embedding(6, 3), LSTM(4), Dense(1, Activation::kSigmoid)};
-  if (tag == "embedding_gru_bi") return {Embedding(6, 3), Bidirectional(GRU(3)), Dense(1, Activation::kSigmoid)};
+  if (tag == "batch_norm")
+    return {Dense(5), BatchNormalization({.momentum = 0.8}), Activation(Activation::kRelu), Dense(3)};
+  const Layer embedding = Embedding({.input_dim = 6, .output_dim = 3, .mask_zero = true});
+  if (tag == "embedding_lstm") return {embedding, LSTM(4), Dense(1, Activation::kSigmoid)};
+  if (tag == "embedding_gru_bi") return {embedding, Bidirectional(GRU(3)), Dense(1, Activation::kSigmoid)};
   if (tag == "masked_sequence_out") {
     return {Masking(), LSTM({.units = 3, .return_sequences = true}), TimeDistributed(Dense(1))};
   }
@@ -181,11 +183,14 @@ std::vector<Layer> layers_of(const std::string& tag) {
 
 const std::map<std::string, std::string> kOptimizers = {
     {"adamw", R"("AdamW", "options": {"learning_rate": 0.02, "weight_decay": 0.1})"},
+    {"cnn", R"("Adam", "options": {"learning_rate": 0.01})"},
     {"clipnorm", R"("SGD", "options": {"learning_rate": 0.5, "clipnorm": 0.05})"},
     {"clipvalue", R"("SGD", "options": {"learning_rate": 0.5, "clipvalue": 0.02})"},
     {"ema", R"("SGD", "options": {"learning_rate": 0.2, "use_ema": true, "ema_momentum": 0.9})"},
     {"ema_overwrite", R"("SGD", "options": {"learning_rate": 0.2, "use_ema": true, "ema_momentum": 0.9,
                          "ema_overwrite_frequency": 4})"},
+    {"embedding_gru_bi", R"("Adagrad", "options": {"learning_rate": 0.1})"},
+    {"embedding_lstm", R"("RMSprop", "options": {"learning_rate": 0.01})"},
     {"global_clipnorm", R"("SGD", "options": {"learning_rate": 0.2, "global_clipnorm": 0.25})"},
     {"loss_scale", R"("SGD", "options": {"learning_rate": 0.1, "loss_scale_factor": 1024.0})"},
     {"schedule", R"("SGD", "options": {"learning_rate": {"class_name": "CosineDecay", "config": {
@@ -299,7 +304,8 @@ std::string check_tagged(const json& golden) {
 }
 
 TEST(GoldenFit, Keras3OfManyKinds) {
-  check_golden("fits_keras3.json", check_tagged, {{10, "Clipping on several replicas"}});
+  check_golden("fits_keras3.json", check_tagged,
+               {{6, "each occurrence"}, {10, "Clipping on several replicas"}, {14, "each occurrence"}});
 }
 
 TEST(GoldenFit, Keras3) {
