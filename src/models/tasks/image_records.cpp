@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "cohort/data/image.h"
 #include "cohort/data/tf_example.h"
 #include "data/readers/label.h"
 #include "data/readers/skip_damaged.h"
