@@ -69,6 +69,7 @@ class EveryKey : public ::testing::Test {
       also(input(subject.data));
       also("task.seq_length=9,task.model.hidden_size=8,task.model.intermediate_size=6,task.model.num_hidden_layers=2");
       also("task.model.num_attention_heads=2,task.model.dropout_rate=0.1");
+      also("{task.model.rope_scaling: {rope_type: llama3, factor: 4, original_max_position_embeddings: 9}}");
       also("trainer.optimizer_config.learning_rate.cosine.initial_learning_rate=0.01");
       return subject;
     }
@@ -159,7 +160,6 @@ std::vector<std::string> stage_for(const std::string& key, const std::string& sp
     return {"trainer.optimizer_config.optimizer.adamw.exclude_from_weight_decay=[nothing]"};
   }
   if (key.ends_with("optimizer.formulation")) return {"trainer.optimizer_config.optimizer.sgd.momentum=0.5"};
-  if (key.ends_with("rope_type")) return {"task.model.rope_scaling.factor=4"};
   if (key.ends_with("use_sync_bn")) return {"runtime.num_replicas=2"};
   if (key == "task.losses.one_hot")
     return {
@@ -384,12 +384,6 @@ TEST_F(EveryKey, OfWhatIsSwitchedOnSaysSomething) {
   adapted.overrides.emplace_back("task.model.lora.rank=2,task.model.lora.dropout=0.1");
   adapted.beginning = "task.model.lora";
   walk(adapted);
-  Subject scaled = small("lm_tiny");
-  scaled.overrides.emplace_back(
-      "task.model.rope_scaling.rope_type=llama3,task.model.rope_scaling.factor=4,"
-      "task.model.rope_scaling.original_max_position_embeddings=9");
-  scaled.beginning = "task.model.rope_scaling";
-  walk(scaled);
 }
 
 }  // namespace
