@@ -134,6 +134,65 @@ TEST(ParameterServers, OneWorkerAloneTakesTheStepsOfOneDeviceBitForBit) {
   }
 }
 
+// The losses of a critic, which sees what a generator makes beside a part of x, or those of the generator.
+torch::Tensor gan_losses(Net generator, Net critic, const torch::Tensor& x, bool of_critic) {
+  const torch::Tensor made = torch::cat({generator->forward(x), x.slice(1, 0, 4)}, 1);
+  const torch::Tensor scores = torch::tanh(critic->forward(of_critic ? made.detach() : made)).sum(1);
+  return of_critic ? scores : -scores;
+}
+
+// The generator's loss flows through the critic, where it leaves nothing for the critic's next step.
+TEST(ParameterServers, TwoOptimizersInOneStepGiveGradientsToTheirOwnParametersAlone) {
+  constexpr double kRate = 0.05;
+  const std::vector<std::string> names{"generator_", "critic_"};
+  const auto net_of = [&](int i) { return Net(torch::kDouble, names[static_cast<std::size_t>(i)]); };
+  std::vector<Net> alone{net_of(0), net_of(1)};
+  for (int64_t step = 0; step < 5; ++step) {
+    for (const int i : {1, 0}) {
+      for (Net& net : alone) net->zero_grad();
+      gan_losses(alone[0], alone[1], batch(step, torch::kDouble).x, i == 1).mean().backward();
+      const torch::NoGradGuard no_grad;
+      for (torch::Tensor& each : alone[static_cast<std::size_t>(i)]->parameters()) each.sub_(each.grad() * kRate);
+    }
+  }
+  std::vector<std::map<std::string, torch::Tensor>> got(2);
+  ServerCluster({.servers = 2}).run([&](const ParameterServerOptions& own) {
+    const ParameterServerStrategy strategy(own);
+    std::vector<Mirrored<Net>> nets;
+    std::vector<MirroredOptimizer> optimizers;
+    for (const int i : {0, 1}) {
+      nets.push_back(strategy.mirror([&] { return net_of(i); }));
+      optimizers.push_back(strategy.optimizer(nets.back(), SGD({.learning_rate = kRate})));
+    }
+    strategy.register_step("gan", [&](const std::vector<torch::Tensor>& arguments) -> std::vector<torch::Tensor> {
+      strategy.run(
+          [&](Replica& replica, const Example& share) {
+            for (const std::size_t i : {1, 0}) {
+              const auto losses = gan_losses(nets[0][replica], nets[1][replica], share.x, i == 1);
+              optimizers[i][replica].minimize(replica.global_mean(losses));
+            }
+          },
+          Example{.x = arguments[0], .y = arguments[1]});
+      return {};
+    });
+    if (strategy.serve()) return;
+    const ClusterCoordinator coordinator(strategy);
+    for (int64_t step = 0; step < 5; ++step) {
+      const Example whole = batch(step, torch::kDouble);
+      coordinator.schedule("gan", {whole.x, whole.y});
+      coordinator.join();
+    }
+    coordinator.pull();
+    for (const std::size_t i : {0, 1}) got[i] = values_of(nets[i], names[i]);
+  });
+  for (const std::size_t i : {0, 1}) {
+    for (const auto& parameter : alone[i]->named_parameters()) {
+      const torch::Tensor& value = got[i].at(parameter.key().substr(names[i].size()));
+      EXPECT_TRUE(torch::allclose(value, parameter.value(), 0, 1e-12)) << parameter.key();
+    }
+  }
+}
+
 TEST(ParameterServers, EveryOptimizerInFloat64) {
   std::vector<Optimizer> rules;
   for (const equivalence::Rule& rule : equivalence::rules()) rules.push_back(rule.make());
