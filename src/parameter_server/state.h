@@ -42,6 +42,7 @@ class ParameterServerState final : public RemoteCluster {
   Coordinator& coordinator();
 
  private:
+  RpcServerOptions serving_options(const std::string& quick) const;
   void serve_as_server();
   void serve_as_worker();
 

@@ -7,6 +7,7 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "cluster/own_host.h"
 #include "cohort/cluster/cluster_coordinator.h"
 #include "parameter_server/server/server.h"
 #include "parameter_server/state.h"
@@ -33,6 +34,7 @@ TaskId task_in(const ClusterResolver& resolver, const ClusterSpec& cluster) {
     if (cluster.num_tasks(job) > 0) continue;
     fail<InvalidArgument>("[strategy] ", kStrategyName, ": the cluster ", cluster.to_json(), " has no ", job);
   }
+  require_no_gap(cluster, "ps");
   // A worker that the cluster does not name may join.
   if (task->type != "worker") require_task(cluster, *task);
   return *task;
@@ -142,6 +144,15 @@ bool ParameterServerState::serve() {
   return task_.type == "ps" || task_.type == "worker";
 }
 
+// Waits until this task's host can be resolved.
+RpcServerOptions ParameterServerState::serving_options(const std::string& quick) const {
+  await_own_name(cluster_, task_, {.limit = options_.start_timeout});
+  return {.security = options_.security,
+          .quick = {quick},
+          .further_hosts = hosts_beside_loopback(cluster_, task_),
+          .allow_insecure = options_.allow_insecure};
+}
+
 void ParameterServerState::serve_as_server() {
   variables_->release();
   ParameterServer logic(variables_->freeze(), {.index = task_.index,
@@ -149,8 +160,7 @@ void ParameterServerState::serve_as_server() {
                                                .security = options_.security,
                                                .timeout = options_.heartbeat_timeout + std::chrono::seconds(5)});
   const RpcServer rpc(
-      address_of(task_),
-      {.security = options_.security, .quick = {"/ps/Hello"}, .allow_insecure = options_.allow_insecure},
+      address_of(task_), serving_options("/ps/Hello"),
       [&](const std::string& method, const std::shared_ptr<RpcCall>& call) { logic.handle(method, call); });
   log().info("[parameter server] {} serves on {}", task_.to_string(), address_of(task_));
   while (!logic.stopped()) {
@@ -193,24 +203,22 @@ Coordinator& ParameterServerState::coordinator() {
   }
   if (!served_) fail<FailedPrecondition>("[coordinator] the chief calls serve() first, as all tasks do");
   coordinator_ = std::make_unique<Coordinator>(
-      variables_,
-      CoordinatorOptions{
-          .address = address_of(task_),
-          .rpc = {.security = options_.security, .quick = {"/chief/Beat"}, .allow_insecure = options_.allow_insecure},
-          .servers = {.addresses = server_addresses(),
-                      .security = options_.security,
-                      .timeout = options_.server_timeout + options_.timeout,
-                      .element_type = element_type()},
-          .queue = {.consistency = options_.consistency, .timeout = options_.timeout},
-          .dispatcher = {.catalog = variables_->freeze()->description(),
-                         .steps = step_names(),
-                         .workers = cluster_.num_tasks("worker"),
-                         .heartbeat_timeout = options_.heartbeat_timeout},
-          .keeper = {.replicas = options_.replicas,
-                     .start_timeout = options_.start_timeout,
-                     .return_timeout = options_.server_timeout,
-                     .heartbeat_timeout = options_.heartbeat_timeout},
-          .directory = options_.directory});
+      variables_, CoordinatorOptions{.address = address_of(task_),
+                                     .rpc = serving_options("/chief/Beat"),
+                                     .servers = {.addresses = server_addresses(),
+                                                 .security = options_.security,
+                                                 .timeout = options_.server_timeout + options_.timeout,
+                                                 .element_type = element_type()},
+                                     .queue = {.consistency = options_.consistency, .timeout = options_.timeout},
+                                     .dispatcher = {.catalog = variables_->freeze()->description(),
+                                                    .steps = step_names(),
+                                                    .workers = cluster_.num_tasks("worker"),
+                                                    .heartbeat_timeout = options_.heartbeat_timeout},
+                                     .keeper = {.replicas = options_.replicas,
+                                                .start_timeout = options_.start_timeout,
+                                                .return_timeout = options_.server_timeout,
+                                                .heartbeat_timeout = options_.heartbeat_timeout},
+                                     .directory = options_.directory});
   return *coordinator_;
 }
 

@@ -119,10 +119,10 @@ Place place_of(const std::string& address, const std::string& name) {
   return {.host = parsed->host, .port = port == "0" ? 0 : parsed->port};
 }
 
-void require_safe(const Place& place, const std::string& address, const RpcServerOptions& options) {
+void require_safe(const std::string& host, const std::string& address, const RpcServerOptions& options) {
   if (options.allow_insecure || options.security.given()) return;
   const std::string failure = "[rpc] " + options.name + " cannot listen on " + address;
-  if (is_loopback(place.host, failure)) return;
+  if (is_loopback(host, failure)) return;
   fail<FailedPrecondition>("[rpc] ", options.name, ": ", address,
                            " can be reached from other machines, and nothing says who may: start the job with "
                            "cohort launch, give all tasks a secret or certificates (security, --secret_file, "
@@ -163,11 +163,16 @@ class RpcServer::Impl final : public grpc::CallbackGenericService {
         pool_(std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : std::max(2, hardware_cores()))),
         local_(tls_identity(options.security)) {
     const Place place = place_of(address, options.name);
-    require_safe(place, address, options);
+    require_safe(place.host, address, options);
+    for (const std::string& host : options.further_hosts) require_safe(host, host, options);
     start(options.security);
-    std::vector<int> sockets =
-        listen_on(place.host, place.port, "[rpc] " + options.name + " cannot listen on " + address);
+    const std::string failure = "[rpc] " + options.name + " cannot listen on ";
+    std::vector<int> sockets = listen_on(place.host, place.port, failure + address);
     port_ = port_of(sockets.front());
+    for (const std::string& host : options.further_hosts) {
+      const std::vector<int> further = listen_on(host, port_, failure + host);
+      sockets.insert(sockets.end(), further.begin(), further.end());
+    }
     const int local = local_.show(c10::str(address.substr(0, address.rfind(':') + 1), port_));
     if (local >= 0) sockets.push_back(local);
     listener_.emplace("[rpc] " + options.name, std::move(sockets), [this, local](int connection, int socket) {

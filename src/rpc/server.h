@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "cohort/cluster/security.h"
 #include "rpc/channel.h"
@@ -36,6 +37,7 @@ struct RpcServerOptions {
   // Methods that never wait. They have a thread of their own, so that heartbeats are answered while all others are
   // busy.
   std::set<std::string> quick = {};
+  std::vector<std::string> further_hosts = {};  // hosts of this machine to listen on beside that of the address
   // With true, calls from other machines are accepted although callers are not authenticated.
   bool allow_insecure = false;
 };
@@ -46,8 +48,9 @@ class RpcServer {
   // has to be quick, or to answer later from another thread.
   using Handler = std::function<void(const std::string& method, const std::shared_ptr<RpcCall>& call)>;
 
-  // Listens on `address` ("host:port"; port 0: any) and nowhere else. Unavailable: it cannot be bound.
-  // FailedPrecondition: it is reachable from other machines, and there is no security.
+  // Listens on `address` ("host:port"; port 0: any) and on the further hosts, and nowhere else.
+  // Unavailable: one of them cannot be bound. FailedPrecondition: one is reachable from other machines, and there is no
+  // security.
   RpcServer(const std::string& address, const RpcServerOptions& options, Handler handler);
   RpcServer(const RpcServer&) = delete;
   RpcServer& operator=(const RpcServer&) = delete;

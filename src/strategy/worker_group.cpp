@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/cpu_threads.h"
+#include "base/error_text.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "cluster/mpi_runtime.h"
@@ -125,6 +126,19 @@ std::vector<DeviceSpec> parse_devices(const std::string& strategy, const nlohman
   return devices;
 }
 
+// Returns the addresses that a worker told of.
+std::vector<std::string> parse_addresses(const std::string& strategy, const nlohmann::json& info, const TaskId& task) {
+  const nlohmann::json list = info.value("addresses", nlohmann::json());
+  const auto is_text = [](const nlohmann::json& name) { return name.is_string(); };
+  if (list.is_array() && std::all_of(list.begin(), list.end(), is_text)) return list.get<std::vector<std::string>>();
+  fail<InvalidArgument>("[strategy] ", strategy, ": ", task.to_string(), " has told of the addresses ", list.dump(),
+                        ", wanted a list of texts");
+}
+
+bool is_v6(const std::string& address) {
+  return address.find(':') != std::string::npos;
+}
+
 // Fails if other machines can reach the host.
 void require_loopback(const std::string& host) {
   if (is_loopback(host, "[strategy] multi_worker_mirrored")) return;
@@ -149,8 +163,18 @@ JoinedWorkers::JoinedWorkers(const WorkerGroupOptions& options) : WorkerGroup(nu
     cohort::fail<InvalidArgument>("[strategy] ", options.strategy, ": communication.overlap is true, but over mpi ",
                                   "gradients of CPUs leave after backward; wanted implementation \"ring\"");
   }
+  if (kind != "mpi") {
+    await_own_name(options.cluster, options.task,
+                   {.limit = options.membership.start_timeout, .report_interval = options.membership.report_interval});
+    addresses_ = own_addresses(options.cluster, options.task);
+  }
   check_members(enter(own_info(kind)));
-  world_ = connect(kind);
+  try {
+    world_ = connect(kind);
+  } catch (const Error& error) {
+    fail(error_text(error));  // the others would wait for this worker
+    throw;
+  }
   if (overlaps()) gradients_ = world_->split_processes(/*color=*/0, /*key=*/rank());
 }
 
@@ -163,6 +187,7 @@ std::string JoinedWorkers::own_info(const std::string& communication) const {
                       {"shared memory", options_.communication.shared_memory},
                       {"algorithm", options_.communication.algorithm},
                       {"cores", machine_and_cores()},
+                      {"addresses", addresses_},
                       {"told", options_.told}};
   for (const auto& [name, value] : options_.alike) info[name] = value;
   return info.dump();
@@ -223,7 +248,7 @@ std::unique_ptr<ProcessCommunicator> JoinedWorkers::connect(const std::string& k
   Meeting meeting{
       .rank = id_in_cluster(options_.cluster, options_.task),
       .size = worker_count(options_.cluster, options_.task.type),
-      .host = own_host(options_.cluster, options_.task),
+      .host = host_,
       .prefix = "collective/transport/",
       .identity = tls_identity(security.security),
       .machine = this_machine(),
@@ -255,6 +280,7 @@ void JoinedWorkers::check_members(const std::vector<std::string>& infos) {
   nlohmann::json first = parse_info(infos.front());
   const std::string cores = machine_and_cores();
   sharing_cores_ = 0;
+  std::vector<std::vector<std::string>> addresses;
   for (std::size_t i = 0; i < tasks.size(); ++i) {
     nlohmann::json info = parse_info(infos[i]);
     if (info["cores"] == cores) ++sharing_cores_;
@@ -265,14 +291,36 @@ void JoinedWorkers::check_members(const std::vector<std::string>& infos) {
                                     " has ", info[key].dump());
     }
     devices_.push_back(parse_devices(options_.strategy, info, tasks[i]));
+    addresses.push_back(parse_addresses(options_.strategy, info, tasks[i]));
     if (!info["told"].is_string()) {
       cohort::fail<InvalidArgument>("[strategy] ", options_.strategy, ": ", tasks[i].to_string(), " has told ",
                                     info["told"].dump(), ", wanted a text");
     }
     told_.push_back(info["told"]);
   }
+  host_ = choose_host(addresses);
   log().info("[strategy] {} of {} workers, {} replicas each", membership_->task().to_string(), tasks.size(),
              options_.devices.size());
+}
+
+// Returns the first of this worker's addresses that is of a family of which all workers have one. Every worker comes to
+// the same family, which is the first common one of the first worker.
+std::string JoinedWorkers::choose_host(const std::vector<std::vector<std::string>>& addresses) const {
+  if (addresses_.empty()) return "";
+  const auto of_family = [](const std::vector<std::string>& list, bool v6) {
+    return std::find_if(list.begin(), list.end(), [&](const std::string& each) { return is_v6(each) == v6; });
+  };
+  for (const std::string& first : addresses.front()) {
+    const bool v6 = is_v6(first);
+    const auto has_one = [&](const auto& list) { return of_family(list, v6) != list.end(); };
+    if (std::all_of(addresses.begin(), addresses.end(), has_one)) return *of_family(addresses_, v6);
+  }
+  std::string all;
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    all += c10::str(i == 0 ? "" : ", ", membership_->tasks()[i].to_string(), " ", nlohmann::json(addresses[i]).dump());
+  }
+  cohort::fail<InvalidArgument>("[strategy] ", options_.strategy,
+                                ": the workers have no common family of addresses, IPv4 or IPv6: ", all);
 }
 
 void JoinedWorkers::fail(const std::string& reason) const noexcept {

@@ -122,12 +122,15 @@ class JoinedWorkers final : public WorkerGroup {
   std::string own_info(const std::string& communication) const;
   std::vector<std::string> enter(const std::string& info);
   void check_members(const std::vector<std::string>& infos);
+  std::string choose_host(const std::vector<std::vector<std::string>>& addresses) const;
   std::unique_ptr<ProcessCommunicator> connect(const std::string& kind) const;
 
   WorkerGroupOptions options_;
   std::shared_ptr<Membership> membership_;
   std::vector<std::vector<DeviceSpec>> devices_;
   std::vector<std::string> told_;
+  std::vector<std::string> addresses_;  // of this worker; empty under MPI, which has its own
+  std::string host_;                    // the one of them for connections between the workers
   std::unique_ptr<ProcessCommunicator> gradients_;
   int sharing_cores_ = 1;
 };

@@ -9,6 +9,7 @@
 #include "cluster/beat_plan.h"
 #include "cluster/coordination/client.h"
 #include "cluster/coordination/server.h"
+#include "cluster/own_host.h"
 #include "rpc/security.h"
 
 namespace cohort {
@@ -25,6 +26,7 @@ TaskId leader_of(const ClusterSpec& cluster, const TaskId& task, const Membershi
     fail<InvalidArgument>("[cluster] heartbeat_timeout is ", to_text(options.heartbeat_timeout),
                           ", wanted 100 ms or more");
   }
+  for (const auto& [job, tasks] : cluster.jobs()) require_no_gap(cluster, job);
   const std::optional<TaskId> leader = coordination_leader(cluster);
   if (leader && !cluster.address(*leader).empty()) return *leader;
   fail<InvalidArgument>("[cluster] the cluster ", cluster.to_json(), " has no address for its coordination leader");
@@ -42,7 +44,9 @@ class Membership::Impl {
         leader_(leader_of(cluster, task, options)) {
     const std::string& address = cluster.address(leader_);
     if (task == leader_) {
-      server_ = std::make_unique<CoordinationServer>(cluster, address, options.heartbeat_timeout, security_);
+      await_own_name(cluster, task, {.limit = options.start_timeout, .report_interval = options.report_interval});
+      server_ = std::make_unique<CoordinationServer>(cluster, address, options.heartbeat_timeout, security_,
+                                                     hosts_beside_loopback(cluster, task));
     }
     client_ = std::make_unique<CoordinationClient>(
         [this, address] { return server_ ? server_->local_channel() : open_channel(address, security_.security); },

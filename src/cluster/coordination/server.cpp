@@ -59,13 +59,14 @@ CoordinationState::Reply reply_to(const Call& call) {
 class CoordinationServer::Impl {
  public:
   Impl(const ClusterSpec& cluster, const std::string& address, std::chrono::milliseconds heartbeat_timeout,
-       const JobSecurity& security)
+       const JobSecurity& security, const std::vector<std::string>& further_hosts)
       : state_(cluster, heartbeat_timeout),
         // One thread is enough, because no handler takes time.
         server_(address,
                 {.name = "the coordination leader",
                  .security = security.security,
                  .threads = 1,
+                 .further_hosts = further_hosts,
                  .allow_insecure = security.allow_insecure},
                 [this](const std::string& method, const Call& call) { handle(method, call); }),
         ticker_([this](const std::stop_token& stop) {
@@ -134,8 +135,9 @@ class CoordinationServer::Impl {
 };
 
 CoordinationServer::CoordinationServer(const ClusterSpec& cluster, const std::string& address,
-                                       std::chrono::milliseconds heartbeat_timeout, const JobSecurity& security)
-    : impl_(std::make_unique<Impl>(cluster, address, heartbeat_timeout, security)) {}
+                                       std::chrono::milliseconds heartbeat_timeout, const JobSecurity& security,
+                                       const std::vector<std::string>& further_hosts)
+    : impl_(std::make_unique<Impl>(cluster, address, heartbeat_timeout, security, further_hosts)) {}
 CoordinationServer::~CoordinationServer() = default;
 
 const CoordinationState& CoordinationServer::state() const {

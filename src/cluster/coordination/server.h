@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cluster/coordination/state.h"
 #include "rpc/channel.h"
@@ -13,10 +14,11 @@ namespace cohort {
 
 class CoordinationServer {
  public:
-  // Listens on `address` and nowhere else. Unavailable: the address is in use or not this machine's.
+  // Listens on `address` and on the further hosts, and nowhere else. Unavailable: one is in use or not this machine's.
   // FailedPrecondition: other machines reach it, and there is no security.
   CoordinationServer(const ClusterSpec& cluster, const std::string& address,
-                     std::chrono::milliseconds heartbeat_timeout, const JobSecurity& security);
+                     std::chrono::milliseconds heartbeat_timeout, const JobSecurity& security,
+                     const std::vector<std::string>& further_hosts = {});
   CoordinationServer(const CoordinationServer&) = delete;
   CoordinationServer& operator=(const CoordinationServer&) = delete;
   // Ends every waiting call.
