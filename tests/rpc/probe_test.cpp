@@ -77,8 +77,9 @@ TEST(RpcProbe, AnAnswerToTheFirstMessageCountsToo) {
   (void)probe.call("/beat", question(), seconds(60), milliseconds(500));
   const int connections = proxy.connections();
   const std::lock_guard lock(mutex);
-  EXPECT_GE(came.size(), 3);
-  EXPECT_EQ(connections, came.size());
+  EXPECT_GE(came.size(), 3U);
+  EXPECT_GE(connections, 3);
+  came.clear();  // the server waits for them
 }
 
 // An error of the other end's is an answer: the call is not made again.

@@ -71,7 +71,7 @@ class Tasks:
         for process, log in tasks:
             status = process.wait(timeout=300)
             said = log.read_text(encoding="utf-8")
-            self.test.assertEqual(status, 1, said)
+            self.test.assertEqual(status, 2, said)
             self.test.assertIn(text, said)
 
 
