@@ -49,8 +49,11 @@ def run(command, seconds, environment=None):
     begin = time.monotonic()
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         # Not a context manager: leaving it would wait for a process that cannot die.
-        child = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                                 env=environment, start_new_session=True)
+        try:
+            child = subprocess.Popen([str(part) for part in command], stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                                     env=environment, start_new_session=True)
+        except OSError as error:  # such as a program that is not there
+            return Ended(127, False, str(error), 0)
         hung = False
         try:
             status = child.wait(timeout=max(0.1, seconds))

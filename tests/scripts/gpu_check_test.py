@@ -123,6 +123,11 @@ class Deadlines(Children):
         self.assertTrue(ended.good())
         self.assertEqual(len(ended.output), 3_000_001)
 
+    def test_a_program_that_is_not_there_is_an_end(self):
+        ended = processes.run(["/nowhere/gpu_tests"], 60)
+        self.assertFalse(ended.good())
+        self.assertIn("No such file or directory: '/nowhere/gpu_tests'", ended.last_line())
+
     def test_a_command_that_ends_leaves_no_children(self):
         ended = processes.run(["/bin/sh", "-c", "sleep 600 & echo $!"], 60)
         self.assertTrue(ended.good())
