@@ -20,4 +20,5 @@
 #include "cohort/trace.h"                // IWYU pragma: export
 #include "cohort/train.h"                // IWYU pragma: export
 #include "cohort/variable.h"             // IWYU pragma: export
+#include "cohort/version.h"              // IWYU pragma: export
 #include "cohort/weights.h"              // IWYU pragma: export
