@@ -20,6 +20,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cohort/error.h"
@@ -39,6 +40,23 @@ struct HostStage {
   std::function<void()> act;
   // Who has to live for it; unset: nobody.
   std::optional<std::weak_ptr<const void>> owner = std::nullopt;
+};
+
+// While it lives, the calling thread runs as it is what other replicas may run as a graph: it meets them only where
+// graphs do, too.
+class [[nodiscard]] BesideGraphs {
+ public:
+  BesideGraphs() : before_(std::exchange(here_, true)) {}
+  BesideGraphs(const BesideGraphs&) = delete;
+  BesideGraphs& operator=(const BesideGraphs&) = delete;
+  ~BesideGraphs() { here_ = before_; }
+
+  // Returns whether the calling thread has one.
+  static bool here() { return here_; }
+
+ private:
+  inline static thread_local bool here_ = false;
+  bool before_;
 };
 
 // The graphs of other replicas that a graph needs beside it, because they wait for each other on their devices.

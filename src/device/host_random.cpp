@@ -4,6 +4,7 @@
 #include <ATen/Context.h>
 #include <torch/types.h>
 
+#include <atomic>
 #include <mutex>
 #include <utility>
 
@@ -18,6 +19,8 @@ at::Generator make_host_generator(uint64_t seed) {
 }
 
 namespace {
+
+std::atomic<int> workers_here = 0;
 
 // Swaps the numbers of a generator while it lives.
 class OwnStream {
@@ -55,10 +58,15 @@ class OwnStream {
 
 }  // namespace
 
+HostWorker::HostWorker() {
+  ++workers_here;
+}
+HostWorker::~HostWorker() {
+  --workers_here;
+}
+
 void with_own_host_stream(uint64_t stream, const std::function<void()>& fn) {
-  static std::mutex one_at_a_time;
-  const std::unique_lock alone(one_at_a_time, std::try_to_lock);
-  if (!alone) return fn();
+  if (workers_here > 1) return fn();
   at::Generator generator = host_generator();
   const OwnStream own(*at::check_generator<at::CPUGeneratorImpl>(generator), stream);
   fn();

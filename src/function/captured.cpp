@@ -163,6 +163,7 @@ void CapturedFunction::call(detail::FunctionCall& call, const FunctionArguments&
 void CapturedFunction::run(detail::FunctionCall& call, const FunctionArguments& arguments,
                            const std::vector<torch::Tensor>& given) const {
   {
+    const BesideGraphs beside;
     const detail::Substituted substituted(call, arguments.tensors, given);
     call.run();
   }

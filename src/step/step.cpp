@@ -133,7 +133,7 @@ void Step::apply_gradients(Replica& replica, std::vector<torch::Tensor> gradient
 }
 
 void Step::meet(const Replica& replica) const {
-  if (runs_again()) return;
+  if (runs_again() || BesideGraphs::here()) return;
   StrategyCore& core = Access::core(replica);
   core.launch().meet(replica.local_id(), call_, nullptr, [&](std::span<void* const>) {
     if (core.optimizers().several()) core.workers().world().gather_numbers(call_, {});

@@ -14,6 +14,7 @@
 #include "cohort/device.h"
 #include "collective/devices/sums_beside.h"
 #include "collective/process/process_communicator.h"
+#include "device/host_random.h"
 #include "strategy/placement.h"
 
 namespace cohort {
@@ -125,6 +126,7 @@ class JoinedWorkers final : public WorkerGroup {
   std::string choose_host(const std::vector<std::vector<std::string>>& addresses) const;
   std::unique_ptr<ProcessCommunicator> connect(const std::string& kind) const;
 
+  HostWorker here_;
   WorkerGroupOptions options_;
   std::shared_ptr<Membership> membership_;
   std::vector<std::vector<DeviceSpec>> devices_;

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <mutex>
 #include <set>
 
 #include "cohort/distributed_dataset.h"
@@ -121,36 +120,13 @@ TEST(WorkerNumbers, CacheFilesAreTheWorkersOwn) {
   EXPECT_TRUE(std::filesystem::exists(folder / "kept") && std::filesystem::exists(folder / "kept-worker-1"));
 }
 
-// The workers are threads here and take turns with LibTorch's generator, which processes have one of each.
-TEST(WorkerNumbers, DropoutOfLibTorchsDropsOtherValuesOnEachWorker) {
-  std::mutex turn;
-  std::vector<torch::Tensor> inside(2), outside(2), later(2);
-  with_workers({.workers = 2}, [&](const MultiWorkerMirroredStrategy& strategy) {
-    const std::lock_guard lock(turn);
-    const auto rank = static_cast<std::size_t>(strategy.worker_rank());
-    torch::manual_seed(1);
-    const auto masks = [&](int64_t rows) {
-      return strategy.run([rows](Replica&) { return torch::nn::Dropout(0.5)(torch::ones({rows, 64})); })[0];
-    };
-    inside[rank] = masks(1);
-    EXPECT_FALSE(torch::equal(masks(1), inside[rank])) << "another step";
-    (void)masks(static_cast<int64_t>(rank));  // shares differ, what is drawn outside does not
-    outside[rank] = torch::rand({64});
-    torch::manual_seed(1);
-    later[rank] = masks(1);
-  });
-  EXPECT_FALSE(torch::equal(inside[0], inside[1]));
-  EXPECT_TRUE(torch::equal(outside[0], outside[1]));
-  for (const int rank : {0, 1}) EXPECT_TRUE(torch::equal(inside[rank], later[rank])) << "the same seed";
-  // A process alone draws LibTorch's numbers.
+// tests/equivalence/dropout_processes_test.cpp has what workers draw.
+TEST(WorkerNumbers, AProcessAloneDrawsLibTorchsNumbers) {
   torch::manual_seed(1);
   const torch::Tensor wanted = torch::nn::Dropout(0.5)(torch::ones({1, 64}));
   torch::manual_seed(1);
-  const DefaultStrategy alone;
-  EXPECT_TRUE(torch::equal(alone.run([](Replica&) {
-    return torch::nn::Dropout(0.5)(torch::ones({1, 64}));
-  })[0],
-                           wanted));
+  const auto masks = DefaultStrategy().run([](Replica&) { return torch::nn::Dropout(0.5)(torch::ones({1, 64})); });
+  EXPECT_TRUE(torch::equal(masks[0], wanted));
 }
 
 }  // namespace

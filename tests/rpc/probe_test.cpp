@@ -45,7 +45,10 @@ TEST(RpcProbe, ACallAfterASilentConnectionGoesOverANewOne) {
       },
       "the server did not answer in time");
   (void)probe.call("/beat", question(), seconds(20));
-  EXPECT_EQ(proxy.connections(), 2);
+  const int connections = proxy.connections();
+  EXPECT_GE(connections, 2);
+  (void)probe.call("/beat", question(), seconds(20));
+  EXPECT_EQ(proxy.connections(), connections) << "the connection that works is kept";
 }
 
 // What was sent is lost. It is sent again before its time has passed, and the connection that works is kept.

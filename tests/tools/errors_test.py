@@ -55,13 +55,14 @@ class Errors(unittest.TestCase):
         checkpoint = str(self.folder / "ckpt-4")
         self.one_sentence(train(f"--model_dir={self.folder}", experiment="mnist_cnn"), 2, checkpoint, "conv2d.weight")
         self.assertEqual((self.folder / "params.yaml").read_bytes(), before, "the other run's configuration is gone")
-        self.one_sentence(train(f"--model_dir={self.folder}", "--mode=eval", experiment="mnist_cnn"), 2, checkpoint, "conv2d.weight")
+        self.one_sentence(train(f"--model_dir={self.folder}", "--mode=eval", experiment="mnist_cnn"), 2,
+                          str(self.folder / "params.yaml"), "is of a training of mnist_mlp, wanted mnist_cnn")
 
     def test_what_stands_where_a_file_is_to_be(self):
-        for name in ("params.yaml", "metrics.jsonl", "model.safetensors"):
+        for name, said in (("params.yaml", "Is a directory"), ("metrics.jsonl", "is a folder, wanted a file"), ("model.safetensors", "Is a directory")):
             folder = self.folder / name
             (folder / name).mkdir(parents=True)
-            self.one_sentence(train(f"--model_dir={folder}"), 1, str(folder / name), "Is a directory")
+            self.one_sentence(train(f"--model_dir={folder}"), 1, str(folder / name), said)
         for name in ("train", "validation"):
             folder = self.folder / name
             folder.mkdir()

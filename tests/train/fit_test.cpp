@@ -59,8 +59,9 @@ TEST_P(FitTest, EqualsOneDevice) {
   const Outcome outcome = everything(GetParam().make());
   ASSERT_EQ(outcome.history.names(), alone.history.names());
   EXPECT_EQ(outcome.history.names(),
-            (std::vector<std::string>{"loss", "accuracy", "sparse_top_k_categorical_accuracy", "accuracy_1", "val_loss",
-                                      "val_accuracy", "val_sparse_top_k_categorical_accuracy", "val_accuracy_1"}));
+            (std::vector<std::string>{"loss", "accuracy", "sparse_top_k_categorical_accuracy", "weighted_accuracy",
+                                      "val_loss", "val_accuracy", "val_sparse_top_k_categorical_accuracy",
+                                      "val_weighted_accuracy"}));
   for (const std::string& name : alone.history.names()) {
     ASSERT_EQ(outcome.history[name].size(), 4U);
     for (std::size_t i = 0; i < 4; ++i) EXPECT_NEAR(outcome.history[name][i], alone.history[name][i], 1e-9) << name;

@@ -21,6 +21,7 @@
 #include "models/command/experiment_flags.h"
 #include "models/command/mesh_flags.h"
 #include "models/command/pipeline_flags.h"
+#include "models/run/params_file.h"
 #include "models/run/partitions.h"
 #include "models/run/pipeline_timeline.h"
 #include "models/run/plan.h"
@@ -103,6 +104,11 @@ void apply_training(Config& config, const TrainFlags& flags) {
   const std::filesystem::path file = flags.run.model_dir / "params.yaml";
   const auto text = read_regular_file(file, "train");
   if (!text) return;
+  const std::string trained = experiment_of_params(*text);
+  if (!trained.empty() && trained != flags.experiment.name) {
+    fail<InvalidArgument>("[train] ", file.string(), " is of a training of ", trained, ", wanted ",
+                          flags.experiment.name, ", which --experiment names");
+  }
   config.apply_yaml(*text, file.string());
   constexpr std::array kKept = {"runtime.seed", "runtime.mixed_precision_dtype"};
   for (const ConfigFields::Field& field : config.fields()) {

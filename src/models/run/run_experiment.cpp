@@ -15,6 +15,7 @@
 #include "cohort/preemption.h"
 #include "cohort/train/actions.h"
 #include "models/run/local_place.h"
+#include "models/run/params_file.h"
 #include "models/run/plan.h"
 #include "models/run/summaries.h"
 #include "strategy/core.h"
@@ -145,7 +146,7 @@ class ExperimentRun {
   void write_params() {
     if (!strategy_.should_checkpoint() || !part_->in_charge()) return;
     AtomicFile params(folder_ / "params.yaml");
-    params.write(config_.to_yaml());
+    params.write(params_text(options_.experiment, config_));
     params.commit();
   }
 

@@ -2,13 +2,16 @@
 // metrics and position in the input (parts.h).
 #include "train/loop/position.h"
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "strategy/core.h"
+#include "strategy/module_tensors.h"
 #include "train/loop/parts.h"
 #include "train/loop/variables.h"
 
@@ -56,11 +59,18 @@ std::string restore_own_state(ModelState& state, const std::string& bytes, Of wh
   return own.input;
 }
 
+// Returns the number of the model's parameters in training as text, of all processes of a pipeline together.
+std::string trained_parameters(const ModelState& state) {
+  const std::vector<ModuleTensor> all = distinct_parameters(*state.module().copies().front());
+  return std::to_string(
+      std::count_if(all.begin(), all.end(), [](const ModuleTensor& each) { return each.tensor.requires_grad(); }));
+}
+
 // Fails where other parameters were in training: a callback had compiled the model anew, and the program that resumes
 // has not.
-void require_trained(ModelState& state, const std::map<std::string, std::string>& values) {
+void require_trained(const ModelState& state, const std::map<std::string, std::string>& values) {
   const auto saved = values.find(kTrained);
-  const std::string here = std::to_string(state.optimizer().parameter_names().size());
+  const std::string here = trained_parameters(state);
   if (saved == values.end() || saved->second == here) return;
   fail<InvalidArgument>(kResume, ": the checkpoint was saved while ", saved->second,
                         " parameters were in training, but ", here,
@@ -85,7 +95,7 @@ CheckpointData save_training(ModelState& state, const TrainingPosition& position
                                  {"batch", std::to_string(position.batch)},
                                  {"workers", std::to_string(core.num_workers())},
                                  {"replicas", std::to_string(core.num_replicas_in_sync())},
-                                 {kTrained, std::to_string(state.optimizer().parameter_names().size())}}};
+                                 {kTrained, trained_parameters(state)}}};
   if (const std::string mesh = mesh_of(core); !mesh.empty()) data.values["mesh"] = mesh;
   if (position.ending != Ending::kNone) data.values[kStopped] = kEndings.at(static_cast<std::size_t>(position.ending));
   const VariableMap variables = variables_of(state.strategy(), "[model] " + state.name());
