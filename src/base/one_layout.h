@@ -26,7 +26,7 @@ template <typename Norm>
 torch::Tensor normalize_in_one_layout(const torch::Tensor& x, const Norm& norm) {
   if (!x.device().is_cpu() || !has_ambiguous_layout(x)) return norm(x);
   const at::MemoryFormat format = x.suggest_memory_format();
-  const torch::Tensor y = norm(x.contiguous(format));
+  torch::Tensor y = norm(x.contiguous(format));
   lay_out_gradient(y, format);
   return y;
 }

@@ -46,16 +46,16 @@ struct HostStage {
 // graphs do, too.
 class [[nodiscard]] BesideGraphs {
  public:
-  BesideGraphs() : before_(std::exchange(here_, true)) {}
+  BesideGraphs() : before_(std::exchange(is_here, true)) {}
   BesideGraphs(const BesideGraphs&) = delete;
   BesideGraphs& operator=(const BesideGraphs&) = delete;
-  ~BesideGraphs() { here_ = before_; }
+  ~BesideGraphs() { is_here = before_; }
 
   // Returns whether the calling thread has one.
-  static bool here() { return here_; }
+  static bool here() { return is_here; }
 
  private:
-  inline static thread_local bool here_ = false;
+  inline static thread_local bool is_here = false;
   bool before_;
 };
 

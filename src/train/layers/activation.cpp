@@ -59,7 +59,7 @@ constexpr double kLeakySlope = 0.2;
 // gradient has other strides.
 torch::Tensor gelu_in_one_layout(const torch::Tensor& x) {
   if (space::is_divided(x)) return space::make_divided(gelu_in_one_layout(space::part_of(x)), space::layout_of(x));
-  const torch::Tensor y = at::gelu(x);
+  torch::Tensor y = at::gelu(x);
   if (x.device().is_cpu() && x.is_contiguous()) lay_out_gradient(y, at::MemoryFormat::Contiguous);
   return y;
 }

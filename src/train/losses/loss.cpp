@@ -143,7 +143,7 @@ torch::Tensor reduced(const Loss& loss, const torch::Tensor& y, const torch::Ten
   require_targets(loss.name(), y, prediction);
   const Weighed weighed = weigh(loss.rule(), reduction, values_of(loss.rule(), OnePart(), y, prediction), weight, mask);
   if (reduction == LossReduction::kNone) return weighed.each;
-  const torch::Tensor total = weighed.each.sum();
+  torch::Tensor total = weighed.each.sum();
   if (reduction == LossReduction::kSum) return total;
   if (weighed.divisor.defined()) return divided(total, weighed.divisor / part);
   return total / (static_cast<double>(std::max<int64_t>(1, weighed.each.numel())) / part);
