@@ -90,6 +90,8 @@ struct PassOptions : IteratorOptions {
   // The stream of the random numbers. Workers that read by themselves have one each, so that they do not draw the same
   // numbers; workers that read the same elements and keep a part of them have the same stream. 0 for a worker alone.
   int64_t stream;
+  // Sets apart the random numbers of the data sets that interleave() opens. 0 outside of them.
+  uint64_t opened = 0;
 };
 
 class DatasetNode;

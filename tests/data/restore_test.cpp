@@ -4,6 +4,8 @@
 #include <torch/types.h>
 #include <zlib.h>
 
+#include <set>
+
 #include "cohort/dataset.h"
 #include "cohort/error.h"
 #include "data/node.h"
@@ -112,6 +114,34 @@ TEST(Restore, InterleavedDatasetsFollowTheEpoch) {
   Iterator restored = dataset.iterator();
   restored.restore(state_after(dataset, 5, {.epoch = 1}));
   EXPECT_EQ(rest_of(restored), Values(second.begin() + 5, second.end()));
+}
+
+// Also after a restore, for those that are open and for those that are opened later.
+TEST(Restore, InterleavedDatasetsDrawNumbersOfTheirOwn) {
+  const auto draw = [](const Example&, at::Generator generator) {
+    return Example{.x = torch::randint(int64_t{1} << 40, {}, std::move(generator), torch::kLong)};
+  };
+  const auto drawn = [&](const Example&) { return slices(6).random_map(draw, {.seed = 5}); };
+  const Dataset dataset = Dataset::range(4).interleave(drawn, {.cycle_length = 2});
+  Iterator whole = dataset.iterator({.epoch = 1});
+  const Values all = rest_of(whole);
+  EXPECT_EQ(std::set<int64_t>(all.begin(), all.end()).size(), 24U);
+  Iterator again = dataset.iterator({.epoch = 1});
+  EXPECT_EQ(rest_of(again), all);
+  Iterator restored = dataset.iterator();
+  restored.restore(state_after(dataset, 5, {.epoch = 1}));
+  EXPECT_EQ(rest_of(restored), Values(all.begin() + 5, all.end()));
+
+  torch::manual_seed(7);
+  const auto order_of = [](const ShuffleOptions& options) {
+    Iterator iterator = Dataset::range(2)
+                            .interleave([&](const Example&) { return slices(12).shuffle(12, options); })
+                            .iterator({.epoch = 0});
+    const Values both = rest_of(iterator);
+    return std::pair(Values(both.begin(), both.begin() + 12), Values(both.begin() + 12, both.end()));
+  };
+  EXPECT_NE(order_of({}).first, order_of({}).second);
+  EXPECT_EQ(order_of({.seed = 3}).first, order_of({.seed = 3}).second) << "an order that was asked for";
 }
 
 // cache() holds one pass for all epochs. It must be the same one in a run that was interrupted in its first epoch, or

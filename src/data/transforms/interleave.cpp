@@ -3,6 +3,7 @@
 #include "base/fail.h"
 #include "data/activity.h"
 #include "data/node.h"
+#include "data/random.h"
 
 namespace cohort {
 
@@ -26,7 +27,7 @@ class InterleaveIterator final : public ElementIterator {
       std::optional<Open>& place = places_[turn_];
       if (!place && !ended_) {
         ended_ = !input_->next_example(example);
-        if (!ended_) place = open(std::move(example));
+        if (!ended_) place = open(std::move(example), ++opened_);
       }
       if (place && place->elements->next_example(example)) {
         if (++taken_ >= options_.block_length) pass_turn();
@@ -46,6 +47,7 @@ class InterleaveIterator final : public ElementIterator {
       nlohmann::json entry;
       if (place) {
         entry["of"] = save_example(place->of, tensors);
+        entry["number"] = place->number;
         entry["at"] = place->elements->save(tensors);
       }
       places.push_back(std::move(entry));
@@ -53,6 +55,7 @@ class InterleaveIterator final : public ElementIterator {
     return {{"interleave", input_->save(tensors)},
             {"epoch", at_.epoch},
             {"places", places},
+            {"opened", opened_},
             {"turn", turn_},
             {"taken", taken_},
             {"ended", ended_}};
@@ -65,11 +68,12 @@ class InterleaveIterator final : public ElementIterator {
     }
     input_->restore(tree.at("interleave"), tensors);
     at_.epoch = tree.at("epoch").get<int64_t>();
+    opened_ = tree.at("opened").get<uint64_t>();
     for (std::size_t i = 0; i < places_.size(); ++i) {
       const auto& entry = tree.at("places").at(i);
       places_[i].reset();
       if (entry.is_null()) continue;
-      places_[i] = open(restore_example(entry.at("of"), tensors));
+      places_[i] = open(restore_example(entry.at("of"), tensors), entry.at("number").get<uint64_t>());
       places_[i]->elements->restore(entry.at("at"), tensors);
     }
     turn_ = turn;
@@ -80,15 +84,18 @@ class InterleaveIterator final : public ElementIterator {
  private:
   struct Open {
     Example of;       // the element of the input, from which the dataset is opened again after a restore
+    uint64_t number;  // from 1, in the order of opening
     Dataset dataset;  // keeps the pipeline alive that `elements` runs
     std::unique_ptr<ElementIterator> elements;
   };
 
-  Open open(Example of) const {
+  Open open(Example of, uint64_t number) const {
     const Calling calling("the function of interleave()");
     Dataset dataset = fn_(of);
-    auto elements = dataset.node().iterate(at_);
-    return {std::move(of), std::move(dataset), std::move(elements)};
+    PassOptions at = at_;
+    at.opened = Random(at_.opened, number)();
+    auto elements = dataset.node().iterate(at);
+    return {std::move(of), number, std::move(dataset), std::move(elements)};
   }
 
   void pass_turn() {
@@ -101,6 +108,7 @@ class InterleaveIterator final : public ElementIterator {
   InterleaveOptions options_;
   PassOptions at_;  // they hold for the datasets that are still to be opened, too
   std::vector<std::optional<Open>> places_;
+  uint64_t opened_ = 0;  // datasets so far
   std::size_t turn_ = 0;
   int64_t taken_ = 0;
   bool ended_ = false;

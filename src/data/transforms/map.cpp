@@ -181,7 +181,8 @@ class MapNode final : public UnaryNode {
         options_(options) {}
   std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const override {
     const uint64_t epoch = Random(seed_, static_cast<uint64_t>(options.epoch))();
-    const Numbers numbers(Random(epoch, static_cast<uint64_t>(options.stream))());
+    const uint64_t stream = Random(epoch, static_cast<uint64_t>(options.stream))();
+    const Numbers numbers(options.opened == 0 ? stream : Random(stream, options.opened)());
     if (options_.num_parallel_calls == 1) return std::make_unique<MapIterator>(input().iterate(options), *fn_, numbers);
     return std::make_unique<ParallelMapIterator>(input().iterate(options), fn_, numbers, options_);
   }

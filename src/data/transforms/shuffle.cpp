@@ -75,7 +75,11 @@ class ShuffleNode final : public UnaryNode {
   std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const override {
     Random random(seed_, reshuffle_ ? static_cast<uint64_t>(options.epoch) : 0);
     // An order that a seed or "always the same" asks for is the same on all workers.
-    if (!seeded_ && reshuffle_ && options.stream > 0) random = Random(random(), static_cast<uint64_t>(options.stream));
+    if (!seeded_ && reshuffle_) {
+      for (const uint64_t part : {static_cast<uint64_t>(options.stream), options.opened}) {
+        if (part != 0) random = Random(random(), part);
+      }
+    }
     return std::make_unique<ShuffleIterator>(input().iterate(options), size_, random);
   }
   Extent extent(const IteratorOptions& part) const override {
