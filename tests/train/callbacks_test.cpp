@@ -1,6 +1,8 @@
 #include "cohort/train/callbacks.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <torch/types.h>
 
 #include <cmath>
@@ -12,9 +14,12 @@
 #include "cohort/error.h"
 #include "cohort/train/model.h"
 #include "cohort/weights.h"
+#include "tests/support/errors.h"
 
 namespace cohort::callbacks_test {
 namespace {
+
+using testing::expect_error;
 
 Dataset data(int64_t batches = 3) {
   return Dataset::from_tensor_slices(torch::ones({2 * batches, 1}), torch::ones({2 * batches, 1})).batch(2);
@@ -327,6 +332,22 @@ TEST_F(FilesTest, CsvLogger) {
   EXPECT_EQ(all.substr(all.rfind(',')), ",NA\n");
   EXPECT_THROW(run(model(), {CSVLogger({.file = folder_ / "none" / "log.csv"})}, 1), Unavailable);
   EXPECT_THROW(CSVLogger({}), InvalidArgument);
+}
+
+TEST_F(FilesTest, APipeThatNobodyReadsIsAnError) {
+  const auto pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const bool append : {false, true}) {
+    expect_error<Unavailable>([&] { run(model(), {CSVLogger({.file = pipe, .append = append})}, 1); },
+                              "is a pipe that nobody reads");
+  }
+  expect_error<Unavailable>([&] { run(model(), {MetricsWriter(pipe)}, 1); }, "is a pipe that nobody reads");
+  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
+  run(model(), {CSVLogger({.file = pipe})}, 1);
+  std::string seen(100, ' ');
+  ASSERT_GT(::read(reader, seen.data(), seen.size()), 0);
+  EXPECT_TRUE(seen.starts_with("epoch,loss,mae\n0,")) << seen;
+  ::close(reader);
 }
 
 TEST_F(FilesTest, MetricsWriter) {

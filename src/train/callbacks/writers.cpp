@@ -1,4 +1,7 @@
 // Callbacks that write files: CSVLogger and MetricsWriter.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -15,10 +18,20 @@ namespace cohort {
 
 namespace {
 
+// Opens a file to write. A pipe that nobody reads is an error, because opening it would wait for a reader.
 std::ofstream open(const std::filesystem::path& file, std::ios::openmode mode, std::string_view who) {
-  std::ofstream stream(file, mode);
-  if (stream) return stream;
-  fail<Unavailable>("[callbacks] ", who, ": ", file.string(), " cannot be opened: ", std::strerror(errno));
+  std::error_code ignored;
+  int reader = 0;
+  if (std::filesystem::is_fifo(file, ignored)) {
+    reader = ::open(file.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+  }
+  std::ofstream stream;
+  if (reader >= 0) stream.open(file, mode);
+  const int error = errno;
+  if (reader > 0) ::close(reader);
+  if (stream.is_open()) return stream;
+  fail<Unavailable>("[callbacks] ", who, ": ", file.string(), " cannot be opened: ",
+                    reader < 0 && error == ENXIO ? "it is a pipe that nobody reads" : std::strerror(error));
 }
 
 void write(std::ofstream& stream, const std::string& text, const std::filesystem::path& file, std::string_view who) {
@@ -68,9 +81,10 @@ class CsvLog final : public Callback {
  private:
   // Reads the columns of a file that is continued.
   void read_header() {
+    if (std::error_code none; !options_.append || !std::filesystem::is_regular_file(options_.file, none)) return;
     std::ifstream before(options_.file);
     std::string line;
-    if (!options_.append || !std::getline(before, line)) return;
+    if (!std::getline(before, line)) return;
     std::istringstream columns(line);
     std::string name;
     for (int i = 0; std::getline(columns, name, options_.separator); ++i) {
