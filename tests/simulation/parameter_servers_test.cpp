@@ -20,7 +20,7 @@ namespace {
 constexpr int kMostWorkers = 3;
 constexpr int64_t kTrouble = 12'000;   // ms; then nothing goes wrong any more
 constexpr int64_t kPatience = 60'000;  // ms after that, in which everything has to end
-constexpr uint64_t kSeeds = 10'000;
+constexpr uint64_t kSeeds = 3000;
 
 class Cluster {
  public:
