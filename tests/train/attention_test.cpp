@@ -56,12 +56,41 @@ TEST(AttentionTest, MasksHideWhatTheySay) {
   const torch::Tensor mask = seen.unsqueeze(1).expand({2, 4, 5});
   expect_close(attention->attend({.query = query, .value = value, .attention_mask = mask}).output, part.output);
   expect_close(attention->attend({.query = query, .value = value, .key_mask = seen}).output, part.output);
-  // A query that does not count sees as if nothing were hidden.
   const torch::Tensor none = torch::zeros({2, 4}, torch::kBool);
-  expect_close(attention->attend({.query = query, .value = value, .query_mask = none}).output, all.output, 1e-5);
   expect_error<InvalidArgument>([&] { attention->attend({.query = query, .value = value, .value_mask = none}); },
                                 "5 the last");
   expect_error<InvalidArgument>([&] { attention->attend({.query = value, .value = value}); }, "as the query");
+}
+
+// The outputs of such a query are the bias alone, and nothing learns from it.
+TEST(AttentionTest, AQueryThatSeesNoKeyGetsZeros) {
+  torch::manual_seed(5);
+  for (const torch::ScalarType dtype : {torch::kDouble, torch::kFloat}) {
+    const auto attention = make_attention({.num_heads = 2, .key_dim = 3}, 6, 7, dtype);
+    const torch::Tensor query = random({2, 4, 6}).to(dtype).requires_grad_();
+    const torch::Tensor value = random({2, 5, 7}).to(dtype).requires_grad_();
+    torch::Tensor pairs = torch::ones({2, 4, 5}, torch::kBool);
+    pairs.select(1, 1).fill_(false);
+    pairs.select(2, 3).fill_(false);
+    const torch::Tensor steps = torch::tensor({{1, 0, 1, 1}, {1, 0, 1, 1}}).to(torch::kBool);
+    const std::vector<AttentionInputs> masked = {{.query = query, .value = value, .attention_mask = pairs},
+                                                 {.query = query, .value = value, .query_mask = steps}};
+    for (const AttentionInputs& inputs : masked) {
+      const AttentionOutput got = attention->attend(inputs);
+      expect_close(got.output.select(1, 1), torch::zeros({2, 6}, dtype));
+      expect_close(got.scores.select(2, 1), torch::zeros({2, 2, 5}, dtype));
+      expect_close(got.scores.select(2, 2).sum(-1), torch::ones({2, 2}, dtype), 1e-6);
+      got.output.select(1, 1).sum().backward();
+      for (const torch::Tensor& each : {query, value}) {
+        EXPECT_TRUE(torch::equal(each.grad(), torch::zeros_like(each)));
+        each.mutable_grad() = torch::Tensor();
+      }
+      for (const auto& each : attention->named_parameters()) {
+        if (each.key() != "output.bias") EXPECT_EQ(each.value().grad().abs().max().item<double>(), 0.0) << each.key();
+      }
+      attention->zero_grad();
+    }
+  }
 }
 
 TEST(AttentionTest, ACacheGivesTheSameStepByStep) {

@@ -83,6 +83,7 @@ class BertAttention final : public torch::nn::Module, public DividedModule {
       if (drops) weights = drop_part(weights, attention_dropout_, axis_, 1);
       mixed = at::matmul(weights, by_heads(value_));
     }
+    mixed = mixed.masked_fill(blind_queries(padding), 0.0);
     mixed = mixed.transpose(1, 2).reshape({x.size(0), x.size(1), heads_ * size_});
     const torch::Tensor y =
         axis_.empty() ? affine(output_, mixed) : sum_like(x, at::linear(mixed, output_->weight), axis_) + output_->bias;

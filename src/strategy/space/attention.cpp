@@ -114,8 +114,7 @@ Tensor attend_by_heads(const AttentionArgs& args, const Grid& grid) {
   Ring ring{.queries = {{0, args.query.size(kSteps)}},
             .keys = {{0, args.key.size(kSteps)}},
             .scale = args.scale,
-            .causal = args.causal,
-            .unseen = args.unseen};
+            .causal = args.causal};
   for (const Tensor& mask : args.masks) ring.masks.push_back(own_heads(whole_of(mask)));
   if (args.dropout > 0.0) ring.factors = own_heads(draw_factors(args));
   const Tensor mixed = ring_attention(swap(args.query), swap(args.key), swap(args.value), ring);
@@ -135,8 +134,7 @@ Tensor attend_in_ring(const AttentionArgs& args, const Grid& grid) {
             .ranks = {},
             .position = static_cast<std::size_t>(grid.position(0)),
             .scale = args.scale,
-            .causal = args.causal,
-            .unseen = args.unseen};
+            .causal = args.causal};
   for (int64_t part = 0; part < parts; ++part) {
     ring.ranks.push_back(grid.rank_at(0, part));
     ring.queries.push_back(part_of(args.query.size(kSteps), parts, part));

@@ -3,21 +3,18 @@
 
 #include <torch/types.h>
 
-#include <limits>
 #include <string>
 #include <vector>
 
 namespace cohort::space {
 
 // softmax(query key^T scale) value. All tensors are [examples, heads, steps, size]; the query is divided along its
-// steps, key and value may be. Their steps may be others than those of the query.
+// steps, key and value may be. Their steps may be others than those of the query. A query that sees no key gets zeros.
 struct AttentionArgs {
   torch::Tensor query, key, value;
   std::string who;  // the layer, for messages
   double scale = 1.0;
   bool causal = false;  // a query sees the keys of its position and before
-  // Is added to the scores of keys that a query does not see.
-  double unseen = -std::numeric_limits<double>::infinity();
   // What is seen, each of bool and [examples or 1, heads or 1, queries or 1, keys or 1], divided or whole.
   std::vector<torch::Tensor> masks = {};
   double dropout = 0.0;  // the part of the weights that is dropped

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -45,10 +44,7 @@ struct Sizes {
 class Way {
  public:
   explicit Way(const Ring& ring)
-      : ring_(ring),
-        parts_(ring.keys.size()),
-        // Masks may leave a query nothing to see before itself; then what lies behind counts as well.
-        ends_early_(ring.causal && ring.masks.empty() && ring.queries == ring.keys) {}
+      : ring_(ring), parts_(ring.keys.size()), ends_early_(ring.causal && ring.queries == ring.keys) {}
 
   // Returns the number of blocks that come here, the own one included.
   std::size_t steps() const { return ends_early_ ? ring_.position + 1 : parts_; }
@@ -132,7 +128,7 @@ std::vector<Tile> tiles_of(const Ring& ring, std::size_t block) {
   std::vector<Tile> tiles;
   for (int64_t begin = own.begin; begin < own.end; begin += kTileRows) {
     Tile tile{.queries = {begin, std::min(begin + kTileRows, own.end)}, .keys = ring.keys[block]};
-    if (ring.causal && ring.masks.empty()) tile.keys.end = std::min(tile.keys.end, tile.queries.end);
+    if (ring.causal) tile.keys.end = std::min(tile.keys.end, tile.queries.end);
     if (!tile.keys.empty()) tiles.push_back(tile);
   }
   return tiles;
@@ -150,9 +146,7 @@ Tensor scores_of(const Tile& tile, const Tensor& query, const Tensor& key, const
              .unsqueeze(1)
              .lt(at::arange(tile.keys.begin, tile.keys.end, options)));
   }
-  if (!hidden.defined()) return scores;
-  if (std::isinf(ring.unseen)) return scores.masked_fill_(hidden, ring.unseen);
-  return scores.add_(hidden.to(scores.scalar_type()), ring.unseen);
+  return hidden.defined() ? scores.masked_fill_(hidden, -std::numeric_limits<double>::infinity()) : scores;
 }
 
 // The softmax of the own queries so far: the largest score, the sum of exponentials of the differences from it, and the
@@ -184,8 +178,14 @@ struct Sums {
     tile.rows(mixed, ring).mul_(shrinks).add_(product(kept.to(value.scalar_type()), value));
   }
 
-  // Returns the logarithms of the sums of exponentials.
-  Tensor logarithms() const { return finite(largest) + total.log(); }
+  // Returns the softmax's mean of the values; zeros for a query that sees no key.
+  Tensor result() const { return mixed / total.masked_fill(total.eq(0.0), 1.0); }
+
+  // Returns the logarithms of the sums of exponentials; infinity for a query that sees no key, so that all its weights
+  // are zeros in backward.
+  Tensor logarithms() const {
+    return (finite(largest) + total.log()).masked_fill_(total.eq(0.0), std::numeric_limits<double>::infinity());
+  }
 
  private:
   // A query that has seen nothing yet has a largest score of minus infinity, of which differences would be no numbers.
@@ -245,7 +245,7 @@ class Attend : public torch::autograd::Function<Attend> {
       messages.wait();
       block = std::move(coming);
     }
-    Tensor mixed = (sums.mixed / sums.total).to(query.scalar_type());
+    Tensor mixed = sums.result().to(query.scalar_type());
     context->saved_data["box"] = c10::IValue::make_capsule(box);
     context->save_for_backward({query, key, value, mixed, sums.logarithms()});
     return mixed;

@@ -4,7 +4,6 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <limits>
 #include <vector>
 
 #include "cohort/communicator.h"
@@ -21,15 +20,14 @@ struct Ring {
   std::vector<Range> keys;
   double scale = 1.0;
   bool causal = false;  // a query sees the keys of its position and before
-  // Is added to the scores of keys that a query does not see.
-  double unseen = -std::numeric_limits<double>::infinity();
   // What is seen, each of bool and [examples or 1, heads or 1, own queries or 1, all keys or 1].
   std::vector<torch::Tensor> masks = {};
   // Factors of the weights, [examples, heads, own queries, all keys], such as those of dropout; undefined: 1.
   torch::Tensor factors = {};
 };
 
-// Returns softmax(query key^T scale) value for the own queries and all keys: [examples, heads, own queries, size].
+// Returns softmax(query key^T scale) value for the own queries and all keys: [examples, heads, own queries, size]. A
+// query that sees no key gets zeros, and gives no gradients.
 // `query`, `key` and `value` are the own parts, [examples, heads, own positions, size]. No more than a tile of the
 // scores exists at a time. Scores and sums of half types are float32. Every replica of the line calls it, and its
 // backward. The keys and values go from each replica to the next one until all that attend to them have had them;

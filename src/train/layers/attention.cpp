@@ -1,5 +1,5 @@
 // MultiHeadAttention: softmax(query key^T / sqrt(key_dim)) value, for each head. Masks are added as numbers to the
-// scores, as Keras does.
+// scores; a query that sees no key gets zeros.
 #include <ATen/Functions.h>
 
 #include <cmath>
@@ -104,7 +104,7 @@ class AttentionModule final : public Attention, public DividedModule {
   }
 
  private:
-  // Without "keeps_scores" the result may have none.
+  // Without "keeps_scores" the result has none.
   AttentionOutput compute(const AttentionInputs& inputs, bool keeps_scores) {
     check(inputs.query, "the query", query_dim_);
     check(inputs.value, "the value", value_dim_);
@@ -122,15 +122,28 @@ class AttentionModule final : public Attention, public DividedModule {
     }
     if (inputs.cache != nullptr) *inputs.cache = {.key = key, .value = value};
     const torch::Tensor seen = mask_for(inputs, before, query, key);
+    const torch::Tensor blind = is_masked(inputs) ? blind_queries(seen.logical_not()) : torch::Tensor();
     if (!keeps_scores && !drops() && fuses_attention(query)) {
-      return {.output = projected(together(fused(inputs, seen, query, key, value)))};
+      return {.output = projected(together(without(blind, fused(inputs, seen, query, key, value))))};
     }
     torch::Tensor scores =
         at::matmul(query * (1.0 / std::sqrt(static_cast<double>(options_.key_dim))), key.transpose(2, 3));
     if (seen.defined()) scores = scores + added_for(seen, scores.scalar_type());
     scores = at::softmax(scores, -1);
     const torch::Tensor mixed = at::matmul(drops() ? drop_out(scores, options_.dropout, axis_, 1) : scores, value);
-    return {.output = projected(together(mixed)), .scores = scores};
+    return {.output = projected(together(without(blind, mixed))),
+            .scores = keeps_scores ? without(blind, scores) : torch::Tensor()};
+  }
+
+  // Returns whether there is another mask than the causal one, which shows each query the first key at least.
+  static bool is_masked(const AttentionInputs& inputs) {
+    return inputs.attention_mask.defined() || inputs.query_mask.defined() || inputs.value_mask.defined() ||
+           inputs.key_mask.defined();
+  }
+
+  // Returns x with zeros for the queries that see no key.
+  static torch::Tensor without(const torch::Tensor& blind, const torch::Tensor& x) {
+    return blind.defined() ? x.masked_fill(blind, 0.0) : x;
   }
 
   bool drops() const { return is_training() && options_.dropout > 0.0; }
@@ -142,9 +155,7 @@ class AttentionModule final : public Attention, public DividedModule {
 
   torch::Tensor fused(const AttentionInputs& inputs, const torch::Tensor& seen, const torch::Tensor& query,
                       const torch::Tensor& key, const torch::Tensor& value) const {
-    const bool masked = inputs.attention_mask.defined() || inputs.query_mask.defined() || inputs.value_mask.defined() ||
-                        inputs.key_mask.defined();
-    if (!masked && is_causal(inputs) && query.size(2) == key.size(2)) {
+    if (!is_masked(inputs) && is_causal(inputs) && query.size(2) == key.size(2)) {
       return fused_attention(query, key, value, {}, /*causal=*/true);
     }
     return fused_attention(query, key, value, seen.defined() ? added_for(seen, query.scalar_type()) : torch::Tensor());
@@ -164,7 +175,6 @@ class AttentionModule final : public Attention, public DividedModule {
                           .who = c10::str("MultiHeadAttention \"", name_, "\""),
                           .scale = 1.0 / std::sqrt(static_cast<double>(options_.key_dim)),
                           .causal = is_causal(inputs),
-                          .unseen = kUnseen,
                           .masks = masks_of(inputs, query.size(2), key.size(2)),
                           .dropout = is_training() ? options_.dropout : 0.0});
   }

@@ -1,4 +1,5 @@
 // Attention in one kernel, which keeps no scores: on GPUs it takes memory for the tokens instead of for their pairs.
+// And what all forms of attention do about queries that see no key.
 #pragma once
 
 #include <torch/types.h>
@@ -14,5 +15,9 @@ bool fuses_attention(const torch::Tensor& query);
 // `causal` it is undefined: each step sees itself and those before.
 torch::Tensor fused_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
                               const torch::Tensor& added = {}, bool causal = false);
+
+// Returns which queries see no key, of bool and to be broadcast to [examples, heads, steps, size]. `hidden` is of bool
+// and broadcasts to the scores. The result of attention is zeros there, as with LibTorch from 2.5 on.
+torch::Tensor blind_queries(const torch::Tensor& hidden);
 
 }  // namespace cohort

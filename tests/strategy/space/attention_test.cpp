@@ -24,7 +24,6 @@ struct Case {
   int64_t queries = 13;
   int64_t keys = 13;
   bool causal = false;
-  double unseen = -kInfinity;
   bool of_keys = false;     // some keys are masked
   bool of_queries = false;  // some queries are masked, and see nothing
   bool of_pairs = false;
@@ -35,13 +34,14 @@ struct Case {
 std::vector<Case> cases() {
   return {{.name = "all"},
           {.name = "causal", .causal = true},
-          {.name = "causal, added", .causal = true, .unseen = -1e9},
           {.name = "others", .queries = 7, .keys = 11},
           {.name = "others, causal", .queries = 11, .keys = 7, .causal = true},
           {.name = "fewer than parts", .queries = 2, .keys = 2, .causal = true},
           {.name = "one", .queries = 1, .keys = 5},
           {.name = "masks of keys", .of_keys = true},
-          {.name = "all masks", .causal = true, .unseen = -1e5, .of_keys = true, .of_queries = true, .of_pairs = true},
+          {.name = "masks of queries", .of_queries = true},
+          {.name = "all masks", .causal = true, .of_keys = true, .of_queries = true, .of_pairs = true},
+          {.name = "all masks, float", .of_keys = true, .of_queries = true, .of_pairs = true, .type = torch::kFloat},
           {.name = "whole keys", .keys = 5, .of_pairs = true, .whole_keys = true},
           {.name = "several tiles", .queries = 530, .keys = 530, .causal = true},
           {.name = "float", .causal = true, .type = torch::kFloat},
@@ -65,7 +65,6 @@ Inputs inputs_of(const Case& each) {
   if (each.of_keys) mask({2, 1, 1, each.keys});
   if (each.of_queries) mask({2, 1, each.queries, 1});
   if (each.of_pairs) mask({1, 6, each.queries, each.keys});
-  if (each.of_pairs && std::isinf(each.unseen)) inputs.masks.back().select(3, 0).fill_(true);  // something is seen
   return inputs;
 }
 
@@ -78,8 +77,9 @@ Tensor attend_whole(const Case& each, const Inputs& in) {
   Tensor seen = torch::ones({each.queries, each.keys}, torch::kBool);
   if (each.causal) seen = torch::arange(each.queries).unsqueeze(1).ge(torch::arange(each.keys));
   for (const Tensor& mask : in.masks) seen = seen.logical_and(mask);
-  scores = scores + torch::zeros_like(scores).masked_fill(seen.logical_not(), each.unseen);
-  return torch::matmul(torch::softmax(scores, -1), wide(in.value)).to(each.type);
+  // A query that sees no key has weights of zeros.
+  const Tensor weights = torch::softmax(scores.masked_fill(seen.logical_not(), -1e9), -1) * seen;
+  return torch::matmul(weights, wide(in.value)).to(each.type);
 }
 
 std::vector<Tensor> outcome(const Inputs& in, const Tensor& y) {
@@ -105,7 +105,6 @@ space::AttentionArgs parts_of(const Strategy& strategy, const Case& each, const 
                             .who = "attention",
                             .scale = kScale,
                             .causal = each.causal,
-                            .unseen = each.unseen,
                             .masks = in.masks};
   for (Tensor& mask : args.masks) {
     if (mask.size(1) == 1 && mask.size(2) > 1) mask = split(mask);

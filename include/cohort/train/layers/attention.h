@@ -58,8 +58,8 @@ struct AttentionOutput {
 // parameters are query.weight, key.weight, value.weight, output.weight ([outputs, inputs], LibTorch's) and the biases.
 class Attention : public LayerModule {
  public:
-  // Computes attention. A key that is not seen counts 1e9 less, as in Keras, so a query that sees nothing sees
-  // everything.
+  // Computes attention. A query that sees no key gets zeros (and the output's bias), and so are its scores: as with
+  // LibTorch from 2.5 on, and with Keras 3 where it gives the scores.
   virtual AttentionOutput attend(const AttentionInputs& inputs) = 0;
 };
 // Makes the module for queries and values (and keys) of these sizes. `dtype` is that of the parameters.
