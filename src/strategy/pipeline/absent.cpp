@@ -38,7 +38,8 @@ torch::Tensor made_absent(const torch::Tensor& like, torch::Device device, bool 
                                                              at::DataPtr(nullptr, device), /*allocator=*/nullptr,
                                                              /*resizable=*/false));
   auto made = c10::make_intrusive<c10::TensorImpl, c10::UndefinedTensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU).add(kAbsentKey), like.dtype());
+      std::move(storage), c10::DispatchKeySet(at::TensorOptions(device).computeDispatchKey()).add(kAbsentKey),
+      like.dtype());
   made->set_sizes_and_strides(like.sizes(), like.strides());
   torch::Tensor tensor(std::move(made));
   if (learns && torch::autograd::isDifferentiableType(like.scalar_type())) tensor.set_requires_grad(true);
@@ -92,15 +93,14 @@ class Operation {
 
   // Returns whether autocast has something to do with it, which comes back here with the arguments that it has cast.
   bool is_cast() const {
-    return !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::AutocastCPU) &&
-           op_.hasKernelForDispatchKey(c10::DispatchKey::AutocastCPU);
+    return !c10::impl::tls_is_dispatch_key_excluded(autocast_key()) && op_.hasKernelForDispatchKey(autocast_key());
   }
 
   void call() {
     const c10::impl::ExcludeDispatchKeyGuard once(kAbsentKey);
     op_.callBoxed(&stack_);
   }
-  void cast() { op_.callBoxedForDispatchKey(c10::DispatchKey::AutocastCPU, stack_); }
+  void cast() { op_.callBoxedForDispatchKey(autocast_key(), stack_); }
   void call_without_values(MicrobatchCall& call, bool learns);
   void call_counted(MicrobatchCall& call);
   [[noreturn]] void refuse(const MicrobatchCall* call) const;
@@ -111,6 +111,10 @@ class Operation {
     const auto* alias = op_.schema().arguments()[i].alias_info();
     return alias != nullptr && alias->isWrite();
   }
+  c10::DispatchKey autocast_key() const {
+    return device().is_cuda() ? c10::DispatchKey::AutocastCUDA : c10::DispatchKey::AutocastCPU;
+  }
+  torch::Device device() const;
   Arguments on_meta() const;
   bool finish_written(MicrobatchCall& call);
   std::vector<c10::IValue> results() const;
@@ -162,6 +166,18 @@ bool Operation::finish_written(MicrobatchCall& call) {
   for (std::size_t i = 0; i < std::min(written.size(), op_.schema().returns().size()); ++i)
     stack_.push_back(written[i]);
   return true;
+}
+
+// Returns where the results are: on the device that is asked for, or else on a card if one of the tensors is.
+torch::Device Operation::device() const {
+  torch::Device device = torch::kCPU;
+  each_argument([&](const torch::Tensor& tensor) {
+    if (!tensor.is_cpu()) device = tensor.device();
+  });
+  for (std::size_t i = 0; i < count_; ++i) {
+    if (argument(i).isDevice()) device = argument(i).toDevice();
+  }
+  return device;
 }
 
 Arguments Operation::on_meta() const {
@@ -221,8 +237,7 @@ void Operation::call_without_values(MicrobatchCall& call, bool learns) {
                         "pipeline has, because that one computes this chunk of the model; return tensors from run() ",
                         "and read them there (", why.substr(0, why.find(". ")), ")");
   }
-  torch::Device device = torch::kCPU;
-  each_argument([&](const torch::Tensor& tensor) { device = tensor.device(); });
+  const torch::Device device = this->device();
   torch::jit::drop(stack_, count_);
   for (const c10::IValue& each : meta) {
     stack_.push_back(

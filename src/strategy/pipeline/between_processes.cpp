@@ -4,6 +4,7 @@
 #include "strategy/pipeline/between_processes.h"
 
 #include <ATen/Functions.h>
+#include <c10/core/StreamGuard.h>
 
 #include <algorithm>
 #include <optional>
@@ -91,7 +92,9 @@ Arrivals::Arrivals(const std::shared_ptr<PipelineRun>& run, const PipelineSchedu
     threads_.emplace_back([run, process, count] {
       leave_out_own_spans();  // the communicator has those of its messages
       try {
-        for (int64_t i = 0; i < count; ++i) deliver(*run, receive_message(*run->line, process), process);
+        const c10::StreamGuard guard(run->device_stream);
+        const torch::Device device = run->replica.device();
+        for (int64_t i = 0; i < count; ++i) deliver(*run, receive_message(*run->line, process, device), process);
       } catch (...) {
         run->fail_with(std::current_exception());
       }
@@ -131,10 +134,10 @@ void share_results(PipelineRun& run, const std::vector<detail::SharePart>& parts
     for (const torch::Tensor& tensor : results.tensors()) {
       message.values.push_back(tensor.defined() ? tensor.detach() : tensor);
     }
-    broadcast_message(*run.line, root, std::move(message));
+    broadcast_message(*run.line, root, run.replica.device(), std::move(message));
     return;
   }
-  message = broadcast_message(*run.line, root, {});
+  message = broadcast_message(*run.line, root, run.replica.device(), {});
   std::vector<torch::Tensor> values = message.values;
   take(run, before, std::move(message));
   values.erase(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values[0].numel()));

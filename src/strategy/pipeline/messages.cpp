@@ -21,6 +21,7 @@ constexpr int64_t kLongest = int64_t{1} << 20;
 constexpr int64_t kFixed = 5;  // words before those of the values
 constexpr int64_t kMostDims = 64;
 constexpr int kTag = 1;
+constexpr int64_t kLearns = 1, kOnCard = 2;  // bits of a value's word
 
 using Words = std::vector<int64_t>;
 
@@ -31,7 +32,7 @@ Words head_of(const StageMessage& message) {
     words.push_back(value.defined() ? value.dim() : -1);
     if (!value.defined()) continue;
     words.push_back(static_cast<int64_t>(value.scalar_type()));
-    words.push_back(value.requires_grad() ? 1 : 0);
+    words.push_back((value.requires_grad() ? kLearns : 0) | (value.is_cpu() ? 0 : kOnCard));
     words.insert(words.end(), value.sizes().begin(), value.sizes().end());
   }
   words.front() = static_cast<int64_t>(words.size());
@@ -60,8 +61,8 @@ int64_t size_of(const Words& words, int from) {
   return size;
 }
 
-// Returns the message with values that are not filled yet, and whether each requires a gradient.
-std::pair<StageMessage, std::vector<bool>> parse(const Words& words, int from) {
+// Returns the message with values that are not filled yet, and the bits of each.
+std::pair<StageMessage, std::vector<int64_t>> parse(const Words& words, int from) {
   const int64_t size = size_of(words, from);
   int64_t next = 1;
   const auto take = [&](int64_t least, int64_t most) {
@@ -76,14 +77,15 @@ std::pair<StageMessage, std::vector<bool>> parse(const Words& words, int from) {
   message.microbatch = take(0, kMost);
   message.chunk = take(0, kMost);
   const int64_t count = take(0, kLongest);
-  std::vector<bool> learns;
+  std::vector<int64_t> bits;
   for (int64_t i = 0; i < count; ++i) {
     const int64_t dims = take(-1, kMostDims);
     message.values.emplace_back();
-    learns.push_back(false);
+    bits.push_back(0);
     if (dims < 0) continue;
     const auto dtype = static_cast<torch::ScalarType>(take(0, static_cast<int64_t>(torch::kBFloat16)));
-    learns.back() = take(0, 1) == 1 && c10::isFloatingType(dtype);
+    bits.back() = take(0, kLearns | kOnCard);
+    if (!c10::isFloatingType(dtype)) bits.back() &= kOnCard;
     std::vector<int64_t> sizes;
     double elements = 1.0;
     for (int64_t d = 0; d < dims; ++d) {
@@ -93,20 +95,23 @@ std::pair<StageMessage, std::vector<bool>> parse(const Words& words, int from) {
     if (elements > 0x1p46) fail_head(from);
     message.values.back() = at::empty(sizes, dtype);
   }
-  return {std::move(message), std::move(learns)};
+  return {std::move(message), std::move(bits)};
 }
 
-void set_learning(StageMessage& message, const std::vector<bool>& learns) {
-  for (std::size_t i = 0; i < learns.size(); ++i) {
-    if (learns[i]) message.values[i].set_requires_grad(true);
+// Puts received values where they belong.
+void place(StageMessage& message, const std::vector<int64_t>& bits, torch::Device device) {
+  for (std::size_t i = 0; i < bits.size(); ++i) {
+    torch::Tensor& value = message.values[i];
+    if ((bits[i] & kOnCard) != 0) value = value.to(device);
+    if ((bits[i] & kLearns) != 0) value.set_requires_grad(true);
   }
 }
 
-// Returns the values that travel, which have elements.
+// Returns the values that travel, which have elements, in the host's memory.
 std::vector<torch::Tensor> filled(const std::vector<torch::Tensor>& values) {
   std::vector<torch::Tensor> list;
   for (const torch::Tensor& value : values) {
-    if (value.defined() && value.numel() > 0) list.push_back(value.detach().contiguous());
+    if (value.defined() && value.numel() > 0) list.push_back(value.detach().cpu().contiguous());
   }
   return list;
 }
@@ -124,7 +129,7 @@ std::vector<Work<>> send_message(Communicator& line, int to, const StageMessage&
   return works;
 }
 
-StageMessage receive_message(Communicator& line, int from) {
+StageMessage receive_message(Communicator& line, int from, torch::Device device) {
   const torch::NoGradGuard no_grad;
   const Peer peer{.rank = from, .tag = kTag};
   Words words;
@@ -135,17 +140,17 @@ StageMessage receive_message(Communicator& line, int from) {
   };
   read(kHead);
   if (const int64_t size = size_of(words, from); size > kHead) read(size - kHead);
-  auto [message, learns] = parse(words, from);
+  auto [message, bits] = parse(words, from);
   std::vector<Work<>> works;
   for (const torch::Tensor& value : message.values) {
     if (value.defined() && value.numel() > 0) works.push_back(line.recv_async(value, peer));
   }
   for (const Work<>& work : works) work.wait();
-  set_learning(message, learns);
+  place(message, bits, device);
   return std::move(message);
 }
 
-StageMessage broadcast_message(Communicator& line, int root, StageMessage message) {
+StageMessage broadcast_message(Communicator& line, int root, torch::Device device, StageMessage message) {
   const torch::NoGradGuard no_grad;
   const bool gives = line.rank() == root;
   Words words = gives ? head_of(message) : Words(kHead);
@@ -158,11 +163,11 @@ StageMessage broadcast_message(Communicator& line, int root, StageMessage messag
   const int64_t size = size_of(words, root);
   words.resize(static_cast<std::size_t>(std::max(kHead, size)));
   if (size > kHead) share(kHead, size);
-  std::vector<bool> learns;
-  if (!gives) std::tie(message, learns) = parse(words, root);
+  std::vector<int64_t> bits;
+  if (!gives) std::tie(message, bits) = parse(words, root);
   std::vector<torch::Tensor> tensors = filled(message.values);
   if (!tensors.empty()) line.broadcast(tensors, root);
-  set_learning(message, learns);
+  place(message, bits, device);
   return message;
 }
 

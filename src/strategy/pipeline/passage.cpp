@@ -2,7 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <ATen/SequenceNumber.h>
-#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
 
 #include <algorithm>
 
@@ -119,7 +119,7 @@ void Passage::serve() {
     const IntraOpThreads threads(run->threads);
     const ReplicaContext context(&run->replica);
     const DeviceScope device(run->replica.logical_device());
-    const c10::DeviceGuard guard(run->replica.device());
+    const c10::StreamGuard guard(run->device_stream);
     const CallContext call(*this);
     at(0).graph = {.chunk = 0, .inputs = {}, .outputs = {}, .first_node = at::sequence_number::peek()};
     set_elsewhere(!run->here(0));

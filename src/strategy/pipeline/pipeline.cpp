@@ -1,7 +1,8 @@
 #include "strategy/pipeline/pipeline.h"
 
 #include <ATen/Functions.h>
-#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <array>
@@ -172,7 +173,7 @@ void Pipeline::run(detail::Job& job, Replica& replica) {
     name_traced_thread(c10::str("replica ", local_id_, ", stage ", setup_.first_stage + number));
     const at::ThreadLocalStateGuard as_caller(run->caller);
     const IntraOpThreads threads(run->threads);
-    const c10::DeviceGuard guard(run->replica.device());
+    const c10::StreamGuard guard(run->device_stream);
     work(*run, own, number);
   });
   const auto began = std::chrono::steady_clock::now();
@@ -199,6 +200,8 @@ void Pipeline::run(detail::Job& job, Replica& replica) {
 }
 
 std::shared_ptr<PipelineRun> Pipeline::begin(detail::Job& job, Replica& replica, int chunks) {
+  const torch::Device device = replica.device();
+  const c10::Stream device_stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   // An aggregate, which std::make_shared() of Clang 14 cannot make.
   // NOLINTNEXTLINE(modernize-make-shared)
   auto run = std::shared_ptr<PipelineRun>(new PipelineRun{.core = core_.shared_from_this(),
@@ -210,7 +213,8 @@ std::shared_ptr<PipelineRun> Pipeline::begin(detail::Job& job, Replica& replica,
                                                           .spins = spins_,
                                                           .cut = core_.plan().cut,
                                                           .all_stages = setup_.stages,
-                                                          .first_stage = setup_.first_stage});
+                                                          .first_stage = setup_.first_stage,
+                                                          .device_stream = device_stream});
   run->watches = watches_;
   if (!setup_.axis.empty()) run->line = &core_.group(setup_.axis, local_id_);
   run->stages.resize(static_cast<std::size_t>(stages_here_));

@@ -44,7 +44,10 @@ void PipelineRun::fail_with(std::exception_ptr failure) {
 uint64_t PipelineRun::seed_of(std::size_t microbatch) {
   const std::lock_guard lock(mutex);
   const torch::NoGradGuard no_grad;
-  if (!seeds.defined()) seeds = at::empty({static_cast<int64_t>(passages.size())}, torch::kLong).random_(stream);
+  if (!seeds.defined()) {
+    const auto options = at::TensorOptions(torch::kLong).device(replica.device());
+    seeds = at::empty({static_cast<int64_t>(passages.size())}, options).random_(stream).cpu();
+  }
   return static_cast<uint64_t>(seeds[static_cast<int64_t>(microbatch)].item<int64_t>());
 }
 

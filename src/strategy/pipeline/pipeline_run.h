@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/ThreadLocalState.h>
+#include <c10/core/Stream.h>
 
 #include <atomic>
 #include <chrono>
@@ -40,7 +41,8 @@ struct PipelineRun {
   int all_stages = 1;
   int first_stage = 0;
   Communicator* line = nullptr;
-  bool watches = false;  // whether passages note which tensors they use
+  c10::Stream device_stream;  // of the replica's own thread, and of all others that work for it
+  bool watches = false;       // whether passages note which tensors they use
   at::ThreadLocalState caller = {};
 
   // A piece of a loop that a stage without work of its own is asked for.

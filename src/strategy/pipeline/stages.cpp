@@ -86,7 +86,7 @@ NamedTensors from_holders(const StrategyCore& core, const NamedTensors& own, boo
       continue;
     }
     const bool gives = held.workers.front() == core.worker_rank();
-    list.emplace_back(held.name, gives ? found->second.detach().contiguous() : at::empty(held.sizes, held.dtype));
+    list.emplace_back(held.name, gives ? found->second.detach().cpu().contiguous() : at::empty(held.sizes, held.dtype));
     messages[held.workers.front()].push_back(list.back().second);
   }
   for (auto& [worker, tensors] : messages) core.workers().world().broadcast(tensors, worker);

@@ -42,7 +42,7 @@ std::vector<Held> held_by_workers(const StrategyCore& core, const NamedTensors& 
 bool all_have_all(const StrategyCore& core, const NamedTensors& own);
 
 // Returns the values of all these tensors, on every worker: those of the first worker that has each. Tensors that every
-// worker has are its own unless `of_first`. A collective likewise.
+// worker has are its own unless `of_first`; the others are in the host's memory. A collective likewise.
 NamedTensors from_holders(const StrategyCore& core, const NamedTensors& own, bool of_first = false);
 
 // Returns whether this worker is the first one of those with the same stages.

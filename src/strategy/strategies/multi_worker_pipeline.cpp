@@ -94,6 +94,16 @@ void require_workers(const Topology& workers, const Topology& wanted, const Devi
   }
 }
 
+// Checks that the stages exchange values between devices of one type.
+void require_one_kind(const DeviceMesh& mesh) {
+  const std::vector<DeviceSpec> devices = mesh.devices();
+  for (const DeviceSpec& device : devices) {
+    if (device.type == devices.front().type) continue;
+    fail<Unimplemented>("[strategy] ", kPipelineName, ": the mesh (", mesh.to_string(), ") has both ",
+                        devices.front().to_string(), " and ", device.to_string(), ", wanted devices of one type");
+  }
+}
+
 // Checks that a process alone has all devices.
 void require_own(const Topology& topology, const DeviceMesh& mesh) {
   for (int r = 0; r < topology.size(); ++r) {
@@ -111,9 +121,11 @@ StrategyPlan plan_of(const PipelineOptions& options, const ClusterOptions& membe
   const std::optional<TaskId> task = resolver->task();
   const ClusterSpec cluster = training_cluster(kPipelineName, resolver->cluster_spec(), task);
   const std::vector<LogicalDevice> chosen = choose_devices(kPipelineName, devices_in(kPipelineName, mesh, task));
-  require_cpus(chosen);
   const Topology topology = runs_of_stages(mesh);
   const auto leaders = static_cast<std::ptrdiff_t>(topology.replicas_of(0).size());
+  const bool has_one_stage = chosen.size() == static_cast<std::size_t>(leaders);
+  require_lines_here(chosen, has_one_stage ? 1 : chosen.size());
+  require_one_kind(mesh);
   StrategyPlan plan = local_plan(kPipelineName, {chosen.begin(), chosen.begin() + leaders});
   plan.exchange = options.exchange;
   plan.expects_workers = true;

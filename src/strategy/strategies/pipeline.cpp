@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "device/backend.h"
 #include "strategy/strategies/devices.h"
 #include "strategy/strategies/pipeline_plan.h"
 
@@ -50,10 +51,18 @@ const Axis& stages_of(const DeviceMesh& mesh) {
   fail<InvalidArgument>("[pipeline] the mesh ", mesh.to_string(), " has no axis of stages (the role kStage)");
 }
 
-void require_cpus(const std::vector<LogicalDevice>& devices) {
-  for (const LogicalDevice& device : devices) {
-    if (device.torch_device.is_cpu()) continue;
-    fail<Unimplemented>("[pipeline] ", device.name(), " is no CPU; the stages of a pipeline are threads on CPUs");
+void require_lines_here(const std::vector<LogicalDevice>& devices, std::size_t stages) {
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    const LogicalDevice& own = devices[i];
+    const LogicalDevice& first = devices[i - i % stages];
+    if (backend_of(own.torch_device).records()) {
+      fail<Unimplemented>("[pipeline] ", own.name(), " is a device of XLA, whose work is recorded; the stages of a ",
+                          "pipeline run on CPUs and GPUs");
+    }
+    if (own.torch_device == first.torch_device) continue;
+    fail<Unimplemented>("[pipeline] ", own.name(), " and ", first.name(), " are different devices of this process for ",
+                        "stages of one line, wanted one process for each GPU: MultiWorkerPipelineStrategy with a mesh ",
+                        "of the workers' devices (--distribution_strategy=multi_worker_mirrored)");
   }
 }
 
@@ -70,8 +79,8 @@ StrategyPlan pipeline_plan(const PipelineOptions& options) {
     for (const auto& line : lines->devices) all.insert(all.end(), line.begin(), line.end());
   }
   const std::vector<LogicalDevice> chosen = choose_devices("pipeline", all);
-  require_cpus(chosen);
   const std::size_t stages = lines ? lines->devices.front().size() : chosen.size();
+  require_lines_here(chosen, stages);
   std::vector<LogicalDevice> leaders;
   for (std::size_t i = 0; i < chosen.size(); i += stages) leaders.push_back(chosen[i]);
   StrategyPlan plan = local_plan("pipeline", leaders);

@@ -13,8 +13,9 @@ namespace cohort {
 // Returns the mesh's axis of stages. InvalidArgument, Unimplemented: see PipelineOptions::mesh.
 const Axis& stages_of(const DeviceMesh& mesh);
 
-// Fails with Unimplemented if a device is no CPU.
-void require_cpus(const std::vector<LogicalDevice>& devices);
+// Fails with Unimplemented unless the stages that this process has of each line, so many that follow each other, are on
+// CPUs or on one and the same GPU.
+void require_lines_here(const std::vector<LogicalDevice>& devices, std::size_t stages);
 
 // Returns the plan of a pipeline whose stages are all in this process. Errors: see PipelineOptions.
 StrategyPlan pipeline_plan(const PipelineOptions& options);

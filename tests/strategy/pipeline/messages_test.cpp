@@ -42,7 +42,7 @@ TEST(StageMessages, ArriveAsTheyWere) {
           for (const Work<>& work : send_message(line, 1, sent)) work.wait();
         }
       } else {
-        for (int i = 0; i < 2; ++i) expect_same(receive_message(line, 0), sent);
+        for (int i = 0; i < 2; ++i) expect_same(receive_message(line, 0, torch::kCPU), sent);
       }
     });
   }
@@ -52,7 +52,7 @@ TEST(StageMessages, GoToAll) {
   for (const int64_t more : {0, 40}) {
     const StageMessage sent = message_of(more);
     testing::with_ranks(3, [&](Communicator& line) {
-      expect_same(broadcast_message(line, 2, line.rank() == 2 ? sent : StageMessage()), sent);
+      expect_same(broadcast_message(line, 2, torch::kCPU, line.rank() == 2 ? sent : StageMessage()), sent);
     });
   }
 }
@@ -66,7 +66,8 @@ TEST(StageMessages, AHeadThatCannotBeIsNamed) {
       }
     } else {
       for (int i = 0; i < 2; ++i) {
-        EXPECT_NE(testing::error_of<DataLoss>([&] { receive_message(line, 0); }).find("rank 0"), std::string::npos);
+        EXPECT_NE(testing::error_of<DataLoss>([&] { receive_message(line, 0, torch::kCPU); }).find("rank 0"),
+                  std::string::npos);
       }
     }
   });
