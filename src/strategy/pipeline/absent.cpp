@@ -31,6 +31,7 @@ torch::Tensor to_meta(const torch::Tensor& tensor) {
                            at::TensorOptions().dtype(tensor.dtype()).device(c10::DeviceType::Meta));
 }
 
+// No back end gets its operations, so that its keys are the CPU's on any device.
 torch::Tensor made_absent(const torch::Tensor& like, torch::Device device, bool learns) {
   const auto bytes = static_cast<int64_t>(
       at::detail::computeStorageNbytes(like.sizes(), like.strides(), static_cast<std::size_t>(like.element_size())));
@@ -38,8 +39,7 @@ torch::Tensor made_absent(const torch::Tensor& like, torch::Device device, bool 
                                                              at::DataPtr(nullptr, device), /*allocator=*/nullptr,
                                                              /*resizable=*/false));
   auto made = c10::make_intrusive<c10::TensorImpl, c10::UndefinedTensorImpl>(
-      std::move(storage), c10::DispatchKeySet(at::TensorOptions(device).computeDispatchKey()).add(kAbsentKey),
-      like.dtype());
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU).add(kAbsentKey), like.dtype());
   made->set_sizes_and_strides(like.sizes(), like.strides());
   torch::Tensor tensor(std::move(made));
   if (learns && torch::autograd::isDifferentiableType(like.scalar_type())) tensor.set_requires_grad(true);
@@ -112,7 +112,7 @@ class Operation {
     return alias != nullptr && alias->isWrite();
   }
   c10::DispatchKey autocast_key() const {
-    return device().is_cuda() ? c10::DispatchKey::AutocastCUDA : c10::DispatchKey::AutocastCPU;
+    return device().is_cpu() ? c10::DispatchKey::AutocastCPU : c10::DispatchKey::AutocastCUDA;
   }
   torch::Device device() const;
   Arguments on_meta() const;
