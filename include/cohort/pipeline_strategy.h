@@ -46,7 +46,7 @@ class StageMark : public torch::nn::Module {
 
 struct PipelineOptions {
   // The devices of the stages, in their order. NotFound: it does not exist. InvalidArgument: one is there twice.
-  // Unimplemented: it is no CPU.
+  // Unimplemented: stages of a line on different GPUs, which MultiWorkerPipelineStrategy has, or a device of XLA.
   std::vector<std::string> devices = {};
   // Devices on an axis of stages (the role kStage) and axes that carry the batch, instead of `devices`.
   // InvalidArgument: both came, or there is not exactly one axis of stages. Unimplemented: axes of other roles.

@@ -31,7 +31,7 @@ class MultiWorkerPipelineStrategy : public Strategy {
   // Enters the cluster, as MultiWorkerMirroredStrategy does, with its errors. `options` has a mesh, whose devices are
   // those of the workers. InvalidArgument, beside the errors of PipelineStrategy: there is no mesh; the workers have
   // other devices than the mesh, other numbers of stages each, or differ in mesh, schedule, cut or exchange.
-  // Unimplemented: `sharding`.
+  // Unimplemented: `sharding`, devices of several types.
   explicit MultiWorkerPipelineStrategy(const PipelineOptions& options, const ClusterOptions& cluster = {});
 
   // Returns the number of workers, the chief included.
