@@ -43,6 +43,15 @@ std::vector<std::string> devices_here(const StrategyFlags& flags, const std::vec
                             : c10::str("; a mesh whose number of places is a multiple of ", workers, " would fit"));
 }
 
+// Returns the GPUs of a worker, where every machine has as many workers as this one, whose ranks follow each other.
+std::vector<std::string> gpus_of_rank(int rank, std::size_t count, const LocalPlace& place) {
+  const auto visible = static_cast<int>(list_logical_devices("GPU").size());
+  std::vector<std::string> names;
+  const LocalPlace its{.rank = rank % std::max(place.size, 1), .size = place.size};
+  for (const int gpu : gpus_of_worker(visible, static_cast<int>(count), its)) names.push_back(c10::str("/GPU:", gpu));
+  return names;
+}
+
 int places_of(const MeshFlag& mesh) {
   int places = 1;
   for (const int size : mesh.sizes) places *= size;
@@ -198,14 +207,19 @@ Strategy make_mesh_of_workers(const StrategyFlags& flags, const std::vector<std:
     for (const auto& [index, host] : cluster.jobs().at(job)) tasks.push_back({.type = job, .index = index});
   }
   if (tasks.size() < 2) return make_mesh(flags, devices, exchange);
-  if (flags.num_gpus > 0 && local_place().size > 1) {
-    fail<Unimplemented>("[train] --mesh=", flags.mesh, " with --num_gpus=", flags.num_gpus, ": this machine has ",
-                        local_place().size, " workers, which do not know each other's GPUs; start one a machine");
-  }
   const auto own = devices_here(flags, devices, places_of(mesh), static_cast<int>(tasks.size()));
   std::vector<std::string> all;
-  for (const TaskId& task : tasks) {
-    for (const std::string& device : own) all.push_back(c10::str("/job:", task.type, "/task:", task.index, device));
+  for (std::size_t rank = 0; rank < tasks.size(); ++rank) {
+    const std::vector<std::string> names =
+        flags.num_gpus > 0 ? gpus_of_rank(static_cast<int>(rank), own.size(), local_place()) : own;
+    if (tasks[rank] == resolver->task() && names != own) {
+      fail<Unimplemented>("[train] --mesh=", flags.mesh, " with --num_gpus=", flags.num_gpus, ": worker ", rank,
+                          " has the local rank ", local_place().rank, " of ", local_place().size, ", wanted ",
+                          "workers whose ranks follow each other on every machine, as many on each");
+    }
+    for (const std::string& name : names) {
+      all.push_back(c10::str("/job:", tasks[rank].type, "/task:", tasks[rank].index, name));
+    }
   }
   const DeviceMesh made(mesh.sizes, mesh.names, all);
   const ClusterOptions members{
