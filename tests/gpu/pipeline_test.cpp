@@ -3,9 +3,12 @@
 #include <torch/torch.h>
 
 #include <array>
+#include <cstdlib>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "models/command/mesh_flags.h"
 #include "tests/equivalence/pipeline_workers.h"
 #include "tests/gpu/cards.h"
 #include "tests/support/errors.h"
@@ -103,6 +106,17 @@ TEST(PipelineOnCards, StagesOfAProcessLearnOnOneCard) {
   expect_like(under(strategy, clipping_adam()), under(OneDeviceStrategy("/CPU:0"), clipping_adam()));
 }
 
+// The axis of stages is the outer one.
+TEST(PipelineOnCards, LinesOfAProcessLearnOnACardEach) {
+  COHORT_NEEDS_CARDS(2);
+  const PipelineStrategy strategy(
+      {.mesh = DeviceMesh({2, 2}, {"batch", "stage"}, {"/GPU:0", "/GPU:2", "/GPU:1", "/GPU:3"}),
+       .schedule = Schedule1F1B{.microbatches = 3},
+       .cut = cut_of(2)});
+  EXPECT_EQ(strategy.num_replicas_in_sync(), 2);
+  expect_like(under(strategy, adam(0.05)), under(OneDeviceStrategy("/CPU:0"), adam(0.05)));
+}
+
 TEST(PipelineOnCards, StagesOfAProcessOnTwoCardsAreRefused) {
   COHORT_NEEDS_CARDS(2);
   const auto refused = AllOf(HasSubstr("/GPU:2 and /GPU:0 are different devices of this process"),
@@ -116,6 +130,24 @@ TEST(PipelineOnCards, StagesOfAProcessOnTwoCardsAreRefused) {
   EXPECT_THAT(
       error_of<Unimplemented>([] { MultiWorkerPipelineStrategy({.mesh = DeviceMesh({2}, {"stage"}, on_cards(2))}); }),
       refused);
+}
+
+// The two would take the same GPU.
+TEST(PipelineOnCards, LocalRanksThatDoNotFollowRanksAreRefused) {
+  COHORT_NEEDS_CARDS(2);
+  const std::array<std::pair<const char*, const char*>, 3> told = {{
+      {"TF_CONFIG",
+       R"({"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}, "task": {"type": "worker", "index": 1}})"},
+      {"LOCAL_RANK", "0"},
+      {"LOCAL_WORLD_SIZE", "2"},
+  }};
+  for (const auto& [name, value] : told) ::setenv(name, value, 1);
+  StrategyFlags flags;
+  flags.mesh = "stage=2";
+  flags.num_gpus = 1;
+  const std::string error = error_of<Unimplemented>([&] { make_mesh_of_workers(flags, on_cards(1), {}); });
+  for (const auto& [name, value] : told) ::unsetenv(name);
+  EXPECT_THAT(error, HasSubstr("worker 1 has the local rank 0 of 2, wanted workers whose ranks follow each other"));
 }
 
 // Random numbers of a microbatch go on where another worker has left off.
