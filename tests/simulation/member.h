@@ -55,11 +55,12 @@ class SimLeader {
   std::optional<int64_t> formed_at() const { return formed_at_; }
   // Notes that a member comes to a barrier.
   void arrive(int step, int member) { arrived_[step].insert(member); }
-  void note_left(int member) { left_.insert(member); }
-  // Everybody has to have come, or to have left, before anybody goes on.
+  void note_left(uint64_t process) { left_.insert(std::to_string(process)); }
+  // Everybody has to have come, or to have left, before anybody goes on. A process that has left counts if the group
+  // has it, which it need not have heard itself.
   void require_all(int step) {
     for (int member = 0; member < kMembers; ++member) {
-      if (arrived_[step].contains(member) || left_.contains(member)) continue;
+      if (arrived_[step].contains(member) || left_.contains(infos_.at(static_cast<std::size_t>(member)))) continue;
       world_.violate("a member went on from step ", step, " without worker ", member);
     }
   }
@@ -81,7 +82,7 @@ class SimLeader {
   std::vector<std::string> infos_;
   std::optional<int64_t> formed_at_;
   std::map<int, std::set<int>> arrived_;
-  std::set<int> left_;
+  std::set<std::string> left_;  // processes, as infos_ has them
 };
 
 // What all processes share: the leader's address and the chief's checkpoint.
@@ -274,7 +275,7 @@ class SimMember {
         limit,
         [this](SimLeader& leader, const CoordinationState::Reply& reply) {
           leader.state().leave(self());
-          if (plan_) leader.note_left(index_);  // a stranger cannot leave
+          leader.note_left(process_);
           reply({});
         },
         [this](const std::optional<CoordinationAnswer>&) { linger(world_.now() + 2 * kHeartbeat.count()); },
