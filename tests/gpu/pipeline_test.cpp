@@ -190,7 +190,7 @@ PerReplica<Example> eight_rows() {
   return PerReplica<Example>({Example{.x = torch::sin(torch::arange(48, torch::kDouble)).view({8, 6})}});
 }
 
-TEST(PipelineOnCards, ResultsAndVariablesComeToEveryWorkerOnItsCard) {
+TEST(PipelineOnCards, ResultsComeToEveryWorkerOnItsCard) {
   COHORT_NEEDS_CARDS(2);
   with_stages_on(
       a_card_each(), Schedule1F1B{.microbatches = 2},
