@@ -90,8 +90,9 @@ struct PassOptions : IteratorOptions {
   // The stream of the random numbers. Workers that read by themselves have one each, so that they do not draw the same
   // numbers; workers that read the same elements and keep a part of them have the same stream. 0 for a worker alone.
   int64_t stream;
-  // Sets apart the random numbers of the data sets that interleave() opens. 0 outside of them.
-  uint64_t opened = 0;
+  // Distinguishes nodes with the same seed, which would draw the same random numbers: those of the datasets that
+  // interleave() opens, and a random_map() before another one. 0 for the last random_map() outside of interleave().
+  uint64_t salt = 0;
 };
 
 class DatasetNode;

@@ -144,6 +144,32 @@ TEST(Restore, InterleavedDatasetsDrawNumbersOfTheirOwn) {
   EXPECT_EQ(order_of({.seed = 3}).first, order_of({.seed = 3}).second) << "an order that was asked for";
 }
 
+// With and without seeds, and after a restore. Datasets that are zipped draw by their seeds alone: pictures and their
+// labels may be changed alike.
+TEST(Restore, RandomMapsBehindEachOtherDrawOtherNumbers) {
+  torch::manual_seed(7);
+  const auto draw = [](const Example& example, at::Generator generator) {
+    const torch::Tensor drawn = torch::randint(int64_t{1} << 40, {1}, std::move(generator), torch::kLong);
+    return Example{.x = torch::cat({example.x.reshape({-1}), drawn})};
+  };
+  for (const RandomMapOptions& options : {RandomMapOptions{}, RandomMapOptions{.seed = 3}}) {
+    const Dataset dataset = slices(6).random_map(draw, options).random_map(draw, options).random_map(draw, options);
+    const auto all_of = [](Iterator iterator) {
+      std::vector<torch::Tensor> rows;
+      while (auto example = iterator.next()) rows.push_back(example->x.slice(0, 1));
+      return torch::stack(rows);
+    };
+    const torch::Tensor all = all_of(dataset.iterator({.epoch = 0}));
+    EXPECT_EQ(std::get<0>(torch::_unique(all)).numel(), 18);
+    Iterator restored = dataset.iterator();
+    restored.restore(state_after(dataset, 2));
+    EXPECT_TRUE(torch::equal(all_of(std::move(restored)), all.slice(0, 2)));
+  }
+  const Dataset one = slices(6).random_map(draw, {.seed = 3});
+  Iterator pairs = one.zip(one).iterator({.epoch = 0});
+  while (auto pair = pairs.next()) EXPECT_TRUE(torch::equal(pair->x, pair->y));
+}
+
 // cache() holds one pass for all epochs. It must be the same one in a run that was interrupted in its first epoch, or
 // after it, as in one that was not.
 TEST(Restore, ACacheHoldsTheSamePassAfterAnInterruption) {

@@ -93,7 +93,7 @@ class InterleaveIterator final : public ElementIterator {
     const Calling calling("the function of interleave()");
     Dataset dataset = fn_(of);
     PassOptions at = at_;
-    at.opened = Random(at_.opened, number)();
+    at.salt = Random(at_.salt, number)();
     auto elements = dataset.node().iterate(at);
     return {std::move(of), number, std::move(dataset), std::move(elements)};
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <future>
+#include <optional>
 
 #include "base/cpu_threads.h"
 #include "base/deadline.h"
@@ -174,22 +175,31 @@ class ParallelMapIterator final : public ElementIterator {
 
 class MapNode final : public UnaryNode {
  public:
-  MapNode(NodePtr input, NumberedMap fn, uint64_t seed, const MapOptions& options)
+  // Without a seed the function has no use for its numbers.
+  MapNode(NodePtr input, NumberedMap fn, std::optional<uint64_t> seed, const MapOptions& options)
       : UnaryNode(std::move(input)),
         fn_(std::make_shared<const NumberedMap>(std::move(fn))),
         seed_(seed),
         options_(options) {}
   std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const override {
-    const uint64_t epoch = Random(seed_, static_cast<uint64_t>(options.epoch))();
+    if (!seed_) return with_numbers(input().iterate(options), 0);
+    const uint64_t epoch = Random(*seed_, static_cast<uint64_t>(options.epoch))();
     const uint64_t stream = Random(epoch, static_cast<uint64_t>(options.stream))();
-    const Numbers numbers(options.opened == 0 ? stream : Random(stream, options.opened)());
-    if (options_.num_parallel_calls == 1) return std::make_unique<MapIterator>(input().iterate(options), *fn_, numbers);
-    return std::make_unique<ParallelMapIterator>(input().iterate(options), fn_, numbers, options_);
+    // A random_map() before this one would draw the same numbers for an element.
+    PassOptions inner = options;
+    inner.salt = Random(options.salt, 0)();
+    return with_numbers(input().iterate(inner), options.salt == 0 ? stream : Random(stream, options.salt)());
   }
 
  private:
+  std::unique_ptr<ElementIterator> with_numbers(std::unique_ptr<ElementIterator> in, uint64_t stream) const {
+    const Numbers numbers(stream);
+    if (options_.num_parallel_calls == 1) return std::make_unique<MapIterator>(std::move(in), *fn_, numbers);
+    return std::make_unique<ParallelMapIterator>(std::move(in), fn_, numbers, options_);
+  }
+
   std::shared_ptr<const NumberedMap> fn_;
-  uint64_t seed_;
+  std::optional<uint64_t> seed_;
   MapOptions options_;
 };
 
@@ -197,7 +207,7 @@ class MapNode final : public UnaryNode {
 
 NodePtr make_map(NodePtr input, Dataset::Map fn, const MapOptions& options) {
   auto numbered = [fn = std::move(fn)](Example example, uint64_t /*number*/) { return fn(std::move(example)); };
-  return std::make_shared<MapNode>(std::move(input), std::move(numbered), /*seed=*/0, options);
+  return std::make_shared<MapNode>(std::move(input), std::move(numbered), /*seed=*/std::nullopt, options);
 }
 
 NodePtr make_random_map(NodePtr input, Dataset::RandomMap fn, std::optional<uint64_t> seed, const MapOptions& options) {

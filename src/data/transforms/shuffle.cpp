@@ -76,7 +76,7 @@ class ShuffleNode final : public UnaryNode {
     Random random(seed_, reshuffle_ ? static_cast<uint64_t>(options.epoch) : 0);
     // An order that a seed or "always the same" asks for is the same on all workers.
     if (!seeded_ && reshuffle_) {
-      for (const uint64_t part : {static_cast<uint64_t>(options.stream), options.opened}) {
+      for (const uint64_t part : {static_cast<uint64_t>(options.stream), options.salt}) {
         if (part != 0) random = Random(random(), part);
       }
     }
