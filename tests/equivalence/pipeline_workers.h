@@ -4,12 +4,14 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <filesystem>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "cohort/cluster/multi_worker_pipeline.h"
 #include "tests/equivalence/mesh_workers.h"
+#include "tests/support/files.h"
 
 namespace cohort::equivalence::pipeline_workers {
 
@@ -111,6 +113,38 @@ inline Outcome under(const Strategy& strategy, const Optimizer& rule = adam(), c
   const auto scope = strategy.scope();
   Sequential model = made(net, rule);
   return outcome_of(model, batches(), epochs);
+}
+
+// Starts the workers, whose stages have the cut cut_of(2), and runs the function as each.
+using WithStages = std::function<void(const OfStages& fn)>;
+
+// Expects backups, whole and sharded, to resume with the same numbers on the same workers and on one device, and the
+// whole ones of one device to resume on the workers.
+inline void expect_checkpoints_of_one_device(const WithStages& with_stages) {
+  const auto run = [&](const Strategy& strategy, int64_t epochs, const std::filesystem::path& folder, bool sharded) {
+    const auto scope = strategy.scope();
+    Sequential model = made(layers(), adam());
+    (void)model.fit(
+        batches(),
+        {.epochs = epochs,
+         .callbacks = {BackupAndRestore({.directory = folder, .delete_checkpoint = false, .sharded = sharded})},
+         .verbose = Verbose::kSilent});
+    return model.weights();
+  };
+  const testing::TemporaryFolder folder;
+  const OneDeviceStrategy one("/CPU:0");
+  const NamedTensors wanted = run(one, 2, folder.path() / "wanted", false);
+  run(one, 1, folder.path() / "whole", false);
+  for (const bool sharded : {false, true}) {
+    SCOPED_TRACE(sharded);
+    const auto parts = folder.path() / (sharded ? "sharded" : "parts");
+    with_stages([&](const MultiWorkerPipelineStrategy& strategy) {
+      run(strategy, 1, parts, sharded);
+      expect_same(run(strategy, 2, parts, sharded), wanted);  // with its own state, where it was left
+      if (!sharded) expect_same(run(strategy, 2, folder.path() / "whole", false), wanted);
+    });
+    expect_same(run(one, 2, parts, false), wanted);
+  }
 }
 
 }  // namespace cohort::equivalence::pipeline_workers

@@ -184,33 +184,8 @@ TEST(PipelineOverWorkers, AWorkerKeepsItsStageOfTwoModelsInTurn) {
 }
 
 TEST(PipelineOverWorkers, CheckpointsAreThoseOfOtherStrategies) {
-  const auto run = [&](const Strategy& strategy, int64_t epochs, const std::filesystem::path& folder, bool sharded) {
-    const auto scope = strategy.scope();
-    Sequential model = made(layers(), adam());
-    (void)model.fit(
-        batches(),
-        {.epochs = epochs,
-         .callbacks = {BackupAndRestore({.directory = folder, .delete_checkpoint = false, .sharded = sharded})},
-         .verbose = Verbose::kSilent});
-    return model.weights();
-  };
-  const testing::TemporaryFolder folder;
-  const OneDeviceStrategy one("/CPU:0");
-  const NamedTensors wanted = run(one, 2, folder.path() / "wanted", false);
-  run(one, 1, folder.path() / "whole", false);
-  for (const bool sharded : {false, true}) {
-    SCOPED_TRACE(sharded);
-    const auto parts = folder.path() / (sharded ? "sharded" : "parts");
-    with_stages(
-        {}, Schedule1F1B{.microbatches = 5},
-        [&](const MultiWorkerPipelineStrategy& strategy) {
-          run(strategy, 1, parts, sharded);
-          expect_same(run(strategy, 2, parts, sharded), wanted);  // with its own state, where it was left
-          if (!sharded) expect_same(run(strategy, 2, folder.path() / "whole", false), wanted);
-        },
-        cut_of(2));
-    expect_same(run(one, 2, parts, false), wanted);
-  }
+  expect_checkpoints_of_one_device(
+      [](const OfStages& fn) { with_stages({}, Schedule1F1B{.microbatches = 5}, fn, cut_of(2)); });
 }
 
 TEST(PipelineOverWorkers, AFileOfWeightsHasThoseOfAllStages) {

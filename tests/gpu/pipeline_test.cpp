@@ -12,7 +12,6 @@
 #include "tests/equivalence/pipeline_workers.h"
 #include "tests/gpu/cards.h"
 #include "tests/support/errors.h"
-#include "tests/support/files.h"
 
 namespace cohort::pipeline_on_cards_test {
 namespace {
@@ -21,10 +20,7 @@ using namespace gpu;
 using namespace equivalence;
 
 using equivalence::pipeline_workers::adam;
-using equivalence::pipeline_workers::batches;
 using equivalence::pipeline_workers::cut_of;
-using equivalence::pipeline_workers::layers;
-using equivalence::pipeline_workers::made;
 using equivalence::pipeline_workers::OfStages;
 using equivalence::pipeline_workers::under;
 using ::testing::AllOf;
@@ -150,7 +146,7 @@ TEST(PipelineOnCards, LocalRanksThatDoNotFollowRanksAreRefused) {
   EXPECT_THAT(error, HasSubstr("worker 1 has the local rank 0 of 2, wanted workers whose ranks follow each other"));
 }
 
-// Random numbers of a microbatch go on where another worker has left off.
+// The random stream of a microbatch continues on the next worker.
 TEST(PipelineOnCards, DropsOutTheSameOnBothWorkers) {
   COHORT_NEEDS_CARDS(2);
   const std::vector<Layer> net = {Dense(8), Dropout(0.3), Dense(8, Activation::kRelu), Dropout(0.2), Dense(6)};
@@ -222,30 +218,8 @@ TEST(PipelineOnCards, ResultsComeToEveryWorkerOnItsCard) {
 
 TEST(PipelineOnCards, CheckpointsAreThoseOfOneDevice) {
   COHORT_NEEDS_CARDS(2);
-  const auto run = [&](const Strategy& strategy, int64_t epochs, const std::filesystem::path& folder, bool sharded) {
-    const auto scope = strategy.scope();
-    Sequential model = made(layers(), adam());
-    (void)model.fit(
-        batches(),
-        {.epochs = epochs,
-         .callbacks = {BackupAndRestore({.directory = folder, .delete_checkpoint = false, .sharded = sharded})},
-         .verbose = Verbose::kSilent});
-    return model.weights();
-  };
-  const testing::TemporaryFolder folder;
-  const OneDeviceStrategy one("/CPU:0");
-  const NamedTensors wanted = run(one, 2, folder.path() / "wanted", false);
-  run(one, 1, folder.path() / "whole", false);
-  for (const bool sharded : {false, true}) {
-    SCOPED_TRACE(sharded);
-    const auto parts = folder.path() / (sharded ? "sharded" : "parts");
-    with_stages_on(a_card_each(), Schedule1F1B{.microbatches = 5}, [&](const MultiWorkerPipelineStrategy& strategy) {
-      run(strategy, 1, parts, sharded);
-      expect_same(run(strategy, 2, parts, sharded), wanted);
-      if (!sharded) expect_same(run(strategy, 2, folder.path() / "whole", false), wanted);
-    });
-    expect_same(run(one, 2, parts, false), wanted);
-  }
+  pipeline_workers::expect_checkpoints_of_one_device(
+      [](const OfStages& fn) { with_stages_on(a_card_each(), Schedule1F1B{.microbatches = 5}, fn); });
 }
 
 TEST(PipelineOnCards, AWorkerThatFailsEndsTheRunOfTheOther) {
