@@ -18,20 +18,18 @@ namespace cohort {
 
 namespace {
 
-// Opens a file to write. A pipe that nobody reads is an error, because opening it would wait for a reader.
+// Opens a file for writing. Fails if the file is a pipe without a reader: opening it would wait for one.
 std::ofstream open(const std::filesystem::path& file, std::ios::openmode mode, std::string_view who) {
   std::error_code ignored;
-  int reader = 0;
-  if (std::filesystem::is_fifo(file, ignored)) {
-    reader = ::open(file.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-  }
+  const bool is_pipe = std::filesystem::is_fifo(file, ignored);
+  const int probe = is_pipe ? ::open(file.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC) : -1;
   std::ofstream stream;
-  if (reader >= 0) stream.open(file, mode);
+  if (!is_pipe || probe >= 0) stream.open(file, mode);
   const int error = errno;
-  if (reader > 0) ::close(reader);
+  if (probe >= 0) ::close(probe);
   if (stream.is_open()) return stream;
   fail<Unavailable>("[callbacks] ", who, ": ", file.string(), " cannot be opened: ",
-                    reader < 0 && error == ENXIO ? "it is a pipe that nobody reads" : std::strerror(error));
+                    is_pipe && error == ENXIO ? "it is a pipe that nobody reads" : std::strerror(error));
 }
 
 void write(std::ofstream& stream, const std::string& text, const std::filesystem::path& file, std::string_view who) {
