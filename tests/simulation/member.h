@@ -56,8 +56,8 @@ class SimLeader {
   // Notes that a member comes to a barrier.
   void arrive(int step, int member) { arrived_[step].insert(member); }
   void note_left(uint64_t process) { left_.insert(std::to_string(process)); }
-  // Everybody has to have come, or to have left, before anybody goes on. A process that has left counts if the group
-  // has it, which it need not have heard itself.
+  // Requires that every member has arrived or left before anybody passes the barrier. A member counts as left even if
+  // it has not yet heard that the group is complete.
   void require_all(int step) {
     for (int member = 0; member < kMembers; ++member) {
       if (arrived_[step].contains(member) || left_.contains(infos_.at(static_cast<std::size_t>(member)))) continue;

@@ -31,7 +31,7 @@ torch::Tensor to_meta(const torch::Tensor& tensor) {
                            at::TensorOptions().dtype(tensor.dtype()).device(c10::DeviceType::Meta));
 }
 
-// No back end gets its operations, so that its keys are the CPU's on any device.
+// No back end runs the operations of such a tensor, so its dispatch keys are those of the CPU on any device.
 torch::Tensor made_absent(const torch::Tensor& like, torch::Device device, bool learns) {
   const auto bytes = static_cast<int64_t>(
       at::detail::computeStorageNbytes(like.sizes(), like.strides(), static_cast<std::size_t>(like.element_size())));

@@ -98,7 +98,7 @@ std::pair<StageMessage, std::vector<int64_t>> parse(const Words& words, int from
   return {std::move(message), std::move(bits)};
 }
 
-// Puts received values where they belong.
+// Moves the received values to the device if the sender had them on a card, and restores requires_grad.
 void place(StageMessage& message, const std::vector<int64_t>& bits, torch::Device device) {
   for (std::size_t i = 0; i < bits.size(); ++i) {
     torch::Tensor& value = message.values[i];
