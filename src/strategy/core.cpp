@@ -158,7 +158,6 @@ void StrategyCore::make_replicas() {
   }
   const bool spin = devices <= cores;
   rendezvous_ = std::make_unique<Rendezvous>(count, plan_.exchange.timeout, spin);
-  graph_agreement_ = std::make_unique<GraphAgreement>(*rendezvous_);
   for (int i = 0; i < count; ++i) {
     replicas_.push_back(std::make_unique<Replica>(*this, i));
     runners_.push_back(plan_.runner(*this, i));

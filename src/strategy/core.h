@@ -24,7 +24,6 @@
 #include "collective/algorithms/cross_device_sum.h"
 #include "collective/local/rendezvous.h"
 #include "strategy/cores.h"
-#include "strategy/graph_agreement.h"
 #include "strategy/launch.h"
 #include "strategy/live_optimizers.h"
 #include "strategy/memory_holders.h"
@@ -120,8 +119,6 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   Communicator& group(std::string_view axis, int local_id) const;
   // Returns the place where the local replicas meet.
   Rendezvous& rendezvous() { return *rendezvous_; }
-  // Returns what the local replicas agree on before they exchange gradients that graphs may exchange.
-  GraphAgreement& graph_agreement() { return *graph_agreement_; }
   const CrossDeviceSum& cross_device_sum() const { return sum_; }
   // Returns sums over the replicas of all workers that go on beside what their devices compute, for one user, if all
   // are in sync; null: there are none. A collective of the workers.
@@ -209,7 +206,6 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   int threads_per_replica_ = 1;
   PathFacts facts_;
   std::unique_ptr<Rendezvous> rendezvous_;
-  std::unique_ptr<GraphAgreement> graph_agreement_;
   CrossDeviceSum sum_;
   Ends whole_;  // the group of all replicas of all workers
   std::vector<std::unique_ptr<Replica>> replicas_;

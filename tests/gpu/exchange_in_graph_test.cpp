@@ -318,6 +318,42 @@ TEST(GraphsBesideOthers, RefuseOtherOptimizers) {
   EXPECT_THAT(captured.errors, ::testing::ElementsAre(HasSubstr("update the parameters of different optimizers")));
 }
 
+// Both optimizers have parameters of the same sizes, so that their gradients could be added to each other's.
+TEST(GraphsBesideOthers, RefuseOptimizersInAnotherOrder) {
+  COHORT_NEEDS_THE_STAND_IN();
+  for (const bool within : {true, false}) {  // whether the sums are made within the graphs
+    const Strategy strategy = within ? linked(on_cards(2)) : on(on_cards(2));
+    const auto make = [] { return torch::nn::Linear(3, 2); };
+    const auto one = strategy.mirror(make), other = strategy.mirror(make);
+    const auto of_one = strategy.optimizer(one, SGD()), of_other = strategy.optimizer(other, SGD());
+    const auto step_of = [](const Mirrored<torch::nn::Linear>& layer, const MirroredOptimizer& optimizer) {
+      const auto step = [&](Replica& replica, const torch::Tensor& x) {
+        optimizer[replica].minimize(layer[replica]->forward(x).square().mean());
+      };
+      return function(step, {.name = "step", .jit_compile = true});
+    };
+    const auto step_one = step_of(one, of_one), step_other = step_of(other, of_other);
+    const auto step_both = [&](bool mixed) {
+      strategy.run([&](Replica& replica) {
+        const torch::Tensor x = waves(0, replica.id(), replica.device());
+        const bool one_first = mixed && replica.id() == 1;
+        if (one_first) step_one(replica, x);
+        step_other(replica, x);
+        if (!one_first) step_one(replica, x);
+      });
+    };
+    for (int i = 0; i < 3; ++i) step_both(false);
+    EXPECT_THAT(error_of<FailedPrecondition>([&] { step_both(true); }),
+                HasSubstr("update the parameters of different optimizers at the same time"))
+        << within;
+    step_both(false);
+    for (const auto* layer : {&one, &other}) {
+      const auto weights = layer->copies();
+      EXPECT_TRUE(torch::equal(weights[0]->parameters()[0].cpu(), weights[1]->parameters()[0].cpu())) << within;
+    }
+  }
+}
+
 // The others wait for a replica before they give their cards anything.
 TEST(GraphsBesideOthers, NameAReplicaThatDoesNotCome) {
   COHORT_NEEDS_THE_STAND_IN();

@@ -103,6 +103,28 @@ TEST(CallbackChangesTest, EvaluationsLeaveTheTrainingAsItIs) {
   }
 }
 
+// With a rate of zero the epoch's numbers are those of the same weights.
+TEST(CallbackChangesTest, TrainingOnABatchLeavesTheEpochsNumbers) {
+  for (const int replicas : {1, 2}) {
+    const MirroredStrategy strategy({.devices = cpu_devices(replicas)});
+    const StrategyScope scope = strategy.scope();
+    const auto errors = [&](bool trains) {
+      torch::manual_seed(1);
+      Sequential model({Dense(1)}, {.dtype = torch::kDouble});
+      model.compile({.optimizer = SGD({.learning_rate = 0.0}), .loss = "mse", .metrics = {"mae"}});
+      const Example other{.x = torch::ones({4, 4}, torch::kDouble), .y = torch::full({4, 1}, 100.0, torch::kDouble)};
+      const auto train = [&](const RunInfo& run, const BatchLogs&) {
+        if (trains && run.batch == 2) EXPECT_GT(run.model.train_on_batch(other)["mae"], 50.0);
+      };
+      const History history = model.fit(
+          data(), {.epochs = 2, .callbacks = {LambdaCallback({.on_batch_end = train})}, .verbose = Verbose::kSilent});
+      return std::vector<double>{history["loss"][0], history["mae"][0], history["loss"][1], history["mae"][1]};
+    };
+    const std::vector<double> trained = errors(true), alone = errors(false);
+    for (std::size_t i = 0; i < alone.size(); ++i) EXPECT_NEAR(trained[i], alone[i], 1e-12) << replicas;
+  }
+}
+
 // A module of the user's, of which a part stays in evaluation mode.
 struct HalfFrozenImpl : torch::nn::Module {
   HalfFrozenImpl() : first(4, 4), second(4, 1) {

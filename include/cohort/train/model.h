@@ -229,7 +229,8 @@ class Model {
   NamedTensors predict_outputs(const Example& columns, const PredictOptions& options = {});
 
   // Makes one step on one global batch, which is split among the replicas, and returns the loss and metrics of this
-  // batch. All of several workers give the same batch.
+  // batch. All of several workers give the same batch. The numbers that a fit() has measured so far stay what they
+  // were, so that callbacks may train.
   Logs train_on_batch(const Example& batch);
   // Returns the loss and metrics of one global batch, without an update.
   Logs test_on_batch(const Example& batch);

@@ -14,6 +14,7 @@
 #include "device/graph_capture.h"
 #include "step/exchange/device_buckets.h"
 #include "step/exchange/exchange.h"
+#include "step/exchange/graph_agreement.h"
 #include "step/exchange/power_sgd.h"
 #include "step/flat_gradients.h"
 #include "step/update/tensors.h"
@@ -84,6 +85,7 @@ class CommunicatorExchange final : public Exchange {
     for (int r = 0; wire_.approximates() && r < core.num_local_replicas(); ++r) {
       power_sgd_.emplace_back(flat, core.plan().exchange.power_sgd, r);
     }
+    if (core.backend(0).captures()) agreement_ = std::make_shared<GraphAgreement>(core_.rendezvous());
     begin_in_backward();
   }
 
@@ -93,7 +95,7 @@ class CommunicatorExchange final : public Exchange {
 
   Verdict step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override {
     const torch::NoGradGuard no_grad;
-    if (buckets_ && !reduced) come(replica);
+    if (!reduced) come(replica);
     if (buckets_ && !reduced) return step_by_buckets(replica.local_id(), gradients, context);
     gradients_.pack(replica.local_id(), gradients);
     const TraceSpan span("compute", "update");
@@ -177,19 +179,19 @@ class CommunicatorExchange final : public Exchange {
       if (options.bytes_per_pack > 0) full = options.bytes_per_pack;
       return plan_buckets(flat_, order, {.full = full, .most_last = std::min(full, kLastBucket)});
     };
-    in_graphs_ = sums->fits_graphs() && core_.backend(0).captures();
-    buckets_ = std::make_unique<DeviceBuckets>(core_, flat_, gradients_, std::move(sums), wire_, plan);
+    in_graphs_ = sums->fits_graphs() && agreement_ != nullptr;
+    buckets_ = std::make_unique<DeviceBuckets>(core_, flat_, gradients_, std::move(sums), agreement_, wire_, plan);
   }
 
-  // Graphs of other replicas may be about to exchange by themselves.
+  // Graphs of other replicas may be about to exchange by themselves, or for another optimizer.
   void come(const Replica& replica) {
-    if (in_graphs_) core_.graph_agreement().come(replica.local_id());
+    if (in_graphs_ || (agreement_ && core_.optimizers().several())) agreement_->come(replica.local_id());
   }
   // Returns whether the exchange is a part of the graphs that all replicas capture. Once graphs have one they agree on
   // each run before it begins; behind a part of the host's that comes too late.
   bool all_capture(const GraphCapture& capture, int me) {
     const bool agrees_first = capture.segments() == 0 || capture.has_joined();
-    return core_.graph_agreement().all_capture(me, agrees_first && buckets_->fits_graphs());
+    return agreement_->all_capture(me, agrees_first && buckets_->fits_graphs());
   }
 
   // A bucket is updated while those after it travel, unless the update of any parameter needs all sums.
@@ -210,8 +212,8 @@ class CommunicatorExchange final : public Exchange {
   // Adds up what is in the flat gradients of all replicas.
   void sum_packed(Replica& replica) {
     const torch::NoGradGuard no_grad;
-    if (!buckets_) return all_reduce(replica, 0);
     come(replica);
+    if (!buckets_) return all_reduce(replica, 0);
     buckets_->complete(replica.local_id(), nullptr);
     buckets_->each(replica.local_id(), [](std::span<const std::size_t>) {});
   }
@@ -251,11 +253,12 @@ class CommunicatorExchange final : public Exchange {
   FlatGradients gradients_;
   std::vector<std::vector<Pack>> packs_;  // [group]
   GradientWire wire_;
-  bool sends_;                              // gradients become messages
-  std::vector<PowerSgd> power_sgd_;         // [replica]; none where the messages have the gradients themselves
-  std::vector<TensorUpdate> updates_;       // [replica]
-  std::unique_ptr<DeviceBuckets> buckets_;  // null: gradients leave after backward
-  bool in_graphs_ = false;                  // they may be added up within graphs
+  bool sends_;                                 // gradients become messages
+  std::vector<PowerSgd> power_sgd_;            // [replica]; none where the messages have the gradients themselves
+  std::vector<TensorUpdate> updates_;          // [replica]
+  std::unique_ptr<DeviceBuckets> buckets_;     // null: gradients leave after backward
+  std::shared_ptr<GraphAgreement> agreement_;  // null: the devices have no graphs
+  bool in_graphs_ = false;                     // they may be added up within graphs
   // [replica]: what adds up over its line along each axis; a deque, because functions in it are pointed to.
   std::deque<std::map<std::string, std::function<void(torch::Tensor& numbers)>>> lines_;
 };

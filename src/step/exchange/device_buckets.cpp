@@ -42,18 +42,19 @@ void require_whole(std::vector<std::size_t> order) {
 }  // namespace
 
 struct DeviceBuckets::Joining {
-  const DeviceBuckets* buckets;
   SumsBeside::Tensors sent;  // [bucket]
   std::function<void()> update;
   std::shared_ptr<GraphSet> set;  // that of replica 0
 };
 
 DeviceBuckets::DeviceBuckets(StrategyCore& core, FlatParameters& flat, FlatGradients& gradients,
-                             std::shared_ptr<SumsBeside> sums, GradientWire wire, PlanBuckets plan)
+                             std::shared_ptr<SumsBeside> sums, std::shared_ptr<GraphAgreement> agreement,
+                             GradientWire wire, PlanBuckets plan)
     : core_(core),
       flat_(flat),
       gradients_(gradients),
       sums_(std::move(sums)),
+      agreement_(std::move(agreement)),
       wire_(wire),
       plan_(std::move(plan)),
       replicas_(static_cast<std::size_t>(core.num_local_replicas())),
@@ -229,7 +230,7 @@ void DeviceBuckets::begin_graph(int local_id) {
 // The thread of the last replica on a device captures what is done with the gradients of all of them.
 void DeviceBuckets::update_in_graphs(GraphCapture& capture, int local_id, const std::function<void()>& update,
                                      std::vector<torch::Tensor> used) {
-  Joining mine{.buckets = this};
+  Joining mine;
   int64_t bytes = 0;
   for (const Travelling& bucket : buckets_) {
     for (const torch::Tensor& sent : mine.sent.emplace_back(packed(local_id, bucket))) {
@@ -247,7 +248,7 @@ void DeviceBuckets::update_in_graphs(GraphCapture& capture, int local_id, const 
   if (local_id == 0) {
     const std::string what =
         c10::str("graphs with all_reduce of gradients, ", bytes, " bytes in ", buckets_.size(), " bucket(s)");
-    mine.set = std::make_shared<GraphSet>(core_, sums_, places_, what);
+    mine.set = std::make_shared<GraphSet>(core_, sums_, agreement_, places_, what);
   }
   Rendezvous& meeting = core_.rendezvous();
   GraphCapture::outside([&] { meeting.arrive(local_id, {.what = "the capture of their graphs"}, &mine); });
@@ -255,12 +256,6 @@ void DeviceBuckets::update_in_graphs(GraphCapture& capture, int local_id, const 
   const bool captures = places_.ranks(device).back() == static_cast<std::size_t>(local_id);
   std::shared_ptr<GraphSet> set;
   meeting.finish(local_id, [&] {
-    for (int other = 0; other < meeting.size(); ++other) {
-      if (static_cast<const Joining*>(meeting.data(other))->buckets == this) continue;
-      fail<FailedPrecondition>("[optimizer] minimize: replicas ", local_id, " and ", other,
-                               " update the parameters of ",
-                               "different optimizers in the same step of their graphs; all have to do the same");
-    }
     set = static_cast<const Joining*>(meeting.data(0))->set;
     if (captures) capture_device(device);
   });

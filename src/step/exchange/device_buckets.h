@@ -24,6 +24,7 @@
 
 namespace cohort {
 
+class GraphAgreement;
 class GraphCapture;
 
 // Returns the buckets of gradients that come in this order, which has all parameters.
@@ -34,7 +35,7 @@ class DeviceBuckets {
   // `gradients` gets the sums. The first step plans the buckets, by the order in which the backward of the first
   // replica of all processes brings its gradients; those of that step leave after it.
   DeviceBuckets(StrategyCore& core, FlatParameters& flat, FlatGradients& gradients, std::shared_ptr<SumsBeside> sums,
-                GradientWire wire, PlanBuckets plan);
+                std::shared_ptr<GraphAgreement> agreement, GradientWire wire, PlanBuckets plan);
   DeviceBuckets(const DeviceBuckets&) = delete;
   DeviceBuckets& operator=(const DeviceBuckets&) = delete;
 
@@ -104,6 +105,7 @@ class DeviceBuckets {
   FlatParameters& flat_;
   FlatGradients& gradients_;
   std::shared_ptr<SumsBeside> sums_;
+  std::shared_ptr<GraphAgreement> agreement_;
   GradientWire wire_;
   PlanBuckets plan_;
   std::size_t replicas_;

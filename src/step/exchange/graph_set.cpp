@@ -12,7 +12,7 @@ class GraphSet::Company final : public GraphCompany {
   Company& operator=(const Company&) = delete;
   ~Company() override { set_->is_whole_ = false; }
 
-  bool agree() override { return set_->core_.graph_agreement().all_run(local_id_, set_.get()); }
+  bool agree() override { return set_->agreement_->all_run(local_id_, set_.get()); }
   void launch(const std::function<void()>& replay) override { set_->launch(local_id_, replay); }
   bool is_whole() const override { return set_->is_whole_; }
 
@@ -21,9 +21,11 @@ class GraphSet::Company final : public GraphCompany {
   int local_id_;
 };
 
-GraphSet::GraphSet(StrategyCore& core, std::shared_ptr<SumsBeside> sums, DevicePlaces places, std::string what)
+GraphSet::GraphSet(StrategyCore& core, std::shared_ptr<SumsBeside> sums, std::shared_ptr<GraphAgreement> agreement,
+                   DevicePlaces places, std::string what)
     : core_(core),
       sums_(std::move(sums)),
+      agreement_(std::move(agreement)),
       places_(std::move(places)),
       what_(std::move(what)),
       own_(places_.of.size()) {}

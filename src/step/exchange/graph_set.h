@@ -18,6 +18,7 @@
 #include "collective/devices/point_to_come.h"
 #include "collective/devices/sums_beside.h"
 #include "device/graph_capture.h"
+#include "step/exchange/graph_agreement.h"
 #include "strategy/core.h"
 
 namespace cohort {
@@ -25,7 +26,8 @@ namespace cohort {
 class GraphSet : public std::enable_shared_from_this<GraphSet> {
  public:
   // `what` names the sums in errors. `places` are the replicas' devices.
-  GraphSet(StrategyCore& core, std::shared_ptr<SumsBeside> sums, DevicePlaces places, std::string what);
+  GraphSet(StrategyCore& core, std::shared_ptr<SumsBeside> sums, std::shared_ptr<GraphAgreement> agreement,
+           DevicePlaces places, std::string what);
   GraphSet(const GraphSet&) = delete;
   GraphSet& operator=(const GraphSet&) = delete;
 
@@ -47,6 +49,7 @@ class GraphSet : public std::enable_shared_from_this<GraphSet> {
 
   StrategyCore& core_;  // outlives the runs of the graphs
   std::shared_ptr<SumsBeside> sums_;
+  std::shared_ptr<GraphAgreement> agreement_;
   DevicePlaces places_;
   std::string what_;
   std::vector<Own> own_;  // [replica]

@@ -195,9 +195,11 @@ Logs Model::train_on_batch(const Example& batch) {
   state_->build_from(shares);
   state_->begin_training();
   state_->begin_steps();
-  state_->reset_metrics();
-  state_->train_step(shares);
-  return state_->results();
+  return state_->keeping_metrics([&] {
+    state_->reset_metrics();
+    state_->train_step(shares);
+    return state_->results();
+  });
 }
 
 Logs Model::test_on_batch(const Example& batch) {

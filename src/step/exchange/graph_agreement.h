@@ -1,6 +1,6 @@
-// GraphAgreement: what the replicas of a process agree on before each exchange of gradients: whether it is a part of
-// their graphs. A device that waits for another one within a graph needs the other one's graph of the same capture, so
-// all of them capture together, and run their graphs together, or none does.
+// GraphAgreement: what the replicas of a process agree on before each exchange of an optimizer's gradients: whether it
+// is a part of their graphs. A device that waits for another one within a graph needs the other one's graph of the same
+// capture, so all of them capture together, and run their graphs together, or none does.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +12,13 @@
 namespace cohort {
 
 // One thread a replica. Each call is a meeting of all replicas, and each replica makes one for an exchange: by the call
-// that says how it has come to it. Fails as Rendezvous::arrive() does.
+// that says how it has come to it. Fails as Rendezvous::arrive() does. FailedPrecondition: another replica has come to
+// the exchange of another optimizer.
 class GraphAgreement {
  public:
   explicit GraphAgreement(Rendezvous& meeting) : meeting_(meeting), seats_(static_cast<std::size_t>(meeting.size())) {}
+  GraphAgreement(const GraphAgreement&) = delete;
+  GraphAgreement& operator=(const GraphAgreement&) = delete;
 
   // The replica exchanges as it is, or as a part of the host's between segments.
   void come(int local_id);
@@ -29,8 +32,9 @@ class GraphAgreement {
  private:
   enum class Way { kAsItIs, kCaptures, kRuns };
   struct Coming {
+    const GraphAgreement* exchange;
     Way way;
-    const void* set = nullptr;
+    const void* set;
     friend bool operator==(const Coming&, const Coming&) = default;
   };
   struct alignas(64) Seat {
@@ -38,7 +42,7 @@ class GraphAgreement {
   };
 
   // Returns whether all replicas have come in the same way; false without a meeting if this one has come already.
-  bool all_alike(int local_id, Coming mine);
+  bool all_alike(int local_id, Way way, const void* set = nullptr);
   void note(int local_id);
 
   Rendezvous& meeting_;
