@@ -13,7 +13,7 @@ namespace cohort {
 
 namespace {
 
-constexpr std::array kNames = {"train_step", "test_step", "predict_step"};
+constexpr std::array kFunctionNames = {"train_step", "test_step", "predict_step"};
 
 bool same_sizes(const Example& one, const Example& other) {
   const std::vector<torch::Tensor> a = columns_of(one);
@@ -47,7 +47,7 @@ bool StepFunctions::takes(StepKind kind, const GlobalBatch& batch) {
 std::optional<PerReplica<NamedTensors>> StepFunctions::run(StepKind kind, const GlobalBatch& batch, const Body& body,
                                                            const std::shared_ptr<const void>& more) {
   Step& step = of(kind);
-  const std::string name = kNames[static_cast<std::size_t>(kind)];
+  const std::string name = kFunctionNames[static_cast<std::size_t>(kind)];
   if (!step.function) {
     step.body = body;
     const auto call = [own = &step.body](Replica& replica, const Example& share, int64_t /*global_size*/,
