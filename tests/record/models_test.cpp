@@ -100,7 +100,6 @@ INSTANTIATE_TEST_SUITE_P(
     All, ModelsTest,
     ::testing::Values(
         Zoo{"resnet18", [] { return models::resnet18({.num_classes = 10}); }, 33},
-        Zoo{"resnet50", [] { return models::resnet50({.num_classes = 10}); }, 33},
         Zoo{"efficientnet",
             [] { return models::efficientnet(0, {.num_classes = 10, .dropout = 0.0, .stochastic_depth_prob = 0.0}); },
             33},

@@ -11,6 +11,7 @@ import unittest
 
 COHORT = os.environ["COHORT"]
 PLUGIN = pathlib.Path(os.environ["PLUGINS"], "xla_plugins/xla_cpu_pjrt/xla_cpu_pjrt.so")
+QUICK = os.environ["QUICK_XLA_FLAGS"]
 MNIST = pathlib.Path(os.environ["COHORT_TEST_DATA"], "mnist")
 TPU = ["--distribution_strategy=tpu", "--tpu=local", f"--xla_plugin={PLUGIN}"]
 
@@ -35,16 +36,17 @@ class Training(unittest.TestCase):
         self.addCleanup(made.cleanup)
         self.folder = pathlib.Path(made.name)
 
-    def train(self, folder, steps, *flags):
-        done = subprocess.run(command(folder, steps, *flags), capture_output=True, text=True, check=False, timeout=200)
+    def train(self, folder, steps, *flags, xla_flags=QUICK):
+        done = subprocess.run(command(folder, steps, *flags), capture_output=True, text=True, check=False, timeout=200,
+                              env=os.environ | {"XLA_FLAGS": xla_flags})
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         return done.stdout
 
     @unittest.skipUnless(MNIST.is_dir(), "MNIST is not in ../shared/data")
     def test_mnist_on_eight_devices(self):
-        out = self.train(self.folder / "run", 3 * 468, *TPU, "--num_replicas=8", f"--data_dir={MNIST}", "--mode=train_and_post_eval")
+        out = self.train(self.folder / "run", 468, *TPU, "--num_replicas=8", f"--data_dir={MNIST}", "--mode=train_and_post_eval", xla_flags="")
         self.assertIn("8 replica(s)", out)
-        self.assertGreaterEqual(float(out.rsplit("accuracy: ", 1)[1].split()[0]), 0.977)
+        self.assertGreaterEqual(float(out.rsplit("accuracy: ", 1)[1].split()[0]), 0.955)
 
     def test_killed_at_any_moment_it_ends_with_the_same_bits(self):
         flags = [*TPU, "--num_replicas=4", "--batch_size=32", "--params_override=trainer.checkpoint_interval=21,trainer.steps_per_loop=7"]
@@ -54,7 +56,7 @@ class Training(unittest.TestCase):
         draw, kills = random.Random(3), 0
         for _ in range(20):
             run = command(self.folder / "cut", 126, *flags)
-            with subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            with subprocess.Popen(run, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=os.environ | {"XLA_FLAGS": QUICK}) as process:
                 try:
                     code = process.wait(timeout=draw.uniform(0.4, 0.95) * length if kills < 2 else 200)
                 except subprocess.TimeoutExpired:
