@@ -28,24 +28,35 @@ export TORCH
 help:
 	@sed -n '1,7p' Makefile; echo "also: options simulate differ explore cuda gpu-kit gpu-check libtorch-matrix tpu-check bench step-profile parity lint format format-check layers sizes asan tsan sanitizers cluster-test chaos fuzz install package package-check image fresh clean"
 
-$(B)/%/build.ninja: CMakeLists.txt CMakePresets.json
+# configure(preset): makes the folder of a target's file.
+define configure
 	@mkdir -p $(B)
-	@cmake --preset $* -B $(B)/$* $(if $(TORCH),-DCOHORT_TORCH=$(realpath $(TORCH))) $(CONFIGURE) > $(B)/$*.log 2>&1 || { cat $(B)/$*.log; exit 1; }
-	@mv $(B)/$*.log $(B)/$*/configure.log
+	@cmake --preset $(1) -B $(@D) $(if $(TORCH),-DCOHORT_TORCH=$(realpath $(TORCH))) $(CONFIGURE) > $(@D).log 2>&1 || { cat $(@D).log; exit 1; }
+	@mv $(@D).log $(@D)/configure.log
+	@touch $@
+endef
+$(B)/%/build.ninja: CMakeLists.txt CMakePresets.json
+	$(call configure,$*)
+# build/dev serves the demo, without the packages that tests need, and the tests: the library is compiled once for both.
+$(B)/dev/build.ninja: CMakeLists.txt CMakePresets.json
+	$(call configure,demo)
+WITH_TESTS := $(B)/dev/CTestTestfile.cmake
+$(WITH_TESTS): CMakeLists.txt CMakePresets.json
+	$(call configure,dev)
 
 demo:
 	@scripts/install-deps.sh build
-	@$(MAKE) --no-print-directory $(B)/demo/build.ninja
-	@cmake --build $(B)/demo -j $(JOBS) --target cohort_cli
-	@$(B)/demo/bin/cohort train --experiment=mnist_mlp --mode=train_and_eval --distribution_strategy=mirrored \
-	  --num_replicas=$(REPLICAS) --epochs=$(EPOCHS) --batch_size=128 --model_dir=$(B)/demo/run --seed=1 \
+	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
+	@cmake --build $(B)/dev -j $(JOBS) --target cohort_cli
+	@$(B)/dev/bin/cohort train --experiment=mnist_mlp --mode=train_and_eval --distribution_strategy=mirrored \
+	  --num_replicas=$(REPLICAS) --epochs=$(EPOCHS) --batch_size=128 --model_dir=$(B)/dev/demo --seed=1 \
 	  $(if $(DATA_DIR),--data_dir=$(DATA_DIR))
 
 tutorial:
 	@scripts/install-deps.sh build
-	@$(MAKE) --no-print-directory $(B)/demo/build.ninja
-	@cmake --build $(B)/demo -j $(JOBS) --target cohort_cli tutorial
-	@echo "The programs are in $(B)/demo/bin; docs/tutorial says what to do with them."
+	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
+	@cmake --build $(B)/dev -j $(JOBS) --target cohort_cli tutorial
+	@echo "The programs are in $(B)/dev/bin; docs/tutorial says what to do with them."
 
 # The pages of docs/ and the reference from the public headers; a warning of Doxygen and a link that leads nowhere are errors.
 docs:
@@ -62,7 +73,7 @@ options:
 # Tests run beside each other, in slots (tests/CMakeLists.txt): idle threads of OpenMP and OpenBLAS would spin on the core that the other test needs.
 test:
 	@scripts/install-deps.sh test
-	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
+	@$(MAKE) --no-print-directory $(WITH_TESTS)
 	@cmake --build $(B)/dev -j $(JOBS)
 	@OMP_WAIT_POLICY=passive OPENBLAS_THREAD_TIMEOUT=4 ctest --test-dir $(B)/dev --output-on-failure -j $$((2 * $(JOBS) + 2)) $(if $(TESTS),-R $(TESTS))
 
@@ -70,16 +81,16 @@ test:
 SIMULATE ?= parameter_servers
 simulate:
 	@scripts/install-deps.sh test
-	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
+	@$(MAKE) --no-print-directory $(WITH_TESTS)
 	@cmake --build $(B)/dev -j $(JOBS) --target simulation_tests
 	@COHORT_SEEDS=$(if $(SEEDS),$(SEEDS),1000000) COHORT_FIRST_SEED=$(if $(FIRST),$(FIRST),1) \
 	  $(B)/dev/tests/simulation_tests --file=simulation/$(SIMULATE)_test.cpp
 
-# Random programs (DIFFER=modules or layers) beside LibTorch or one device, from SEEDS seeds, the first of which is FIRST.
+# Random programs (DIFFER=modules, layers or data) beside LibTorch or one device, from SEEDS seeds, the first of which is FIRST.
 DIFFER ?= modules
 differ:
 	@scripts/install-deps.sh test
-	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
+	@$(MAKE) --no-print-directory $(WITH_TESTS)
 	@cmake --build $(B)/dev -j $(JOBS) --target differ_tests
 	@COHORT_SEEDS=$(if $(SEEDS),$(SEEDS),2000) COHORT_FIRST_SEED=$(if $(FIRST),$(FIRST),1) \
 	  $(B)/dev/tests/differ_tests --file=differ/$(DIFFER)_test.cpp
@@ -90,7 +101,7 @@ FAULTS ?= 2
 COPIES ?= 1
 explore:
 	@scripts/install-deps.sh test
-	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
+	@$(MAKE) --no-print-directory $(WITH_TESTS)
 	@cmake --build $(B)/dev -j $(JOBS) --target simulation_tests
 	@COHORT_SERVERS=$(SERVERS) COHORT_FAULTS=$(FAULTS) COHORT_REPLICAS=$(COPIES) \
 	  $(B)/dev/tests/simulation_tests --file=simulation/explore_test.cpp
@@ -130,7 +141,7 @@ tpu-check:
 # Every model beside torchvision's, the large ones too, which `make test` leaves out.
 parity:
 	@scripts/install-deps.sh test
-	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
+	@$(MAKE) --no-print-directory $(WITH_TESTS)
 	@cmake --build $(B)/dev -j $(JOBS) --target models_tests
 	@COHORT_ALL_MODELS=1 $(B)/dev/tests/models_tests --file=models/zoo_test.cpp
 
@@ -153,6 +164,7 @@ step-profile:
 # asan looks for wrong addresses, leaks and undefined behaviour, tsan for races.
 asan tsan:
 	@scripts/install-deps.sh lint
+	@scripts/install-deps.sh test
 	@rm -f $(B)/$@/sanitize-*.xml
 	@$(MAKE) --no-print-directory $(B)/$@/build.ninja
 	@cmake --build $(B)/$@ -j $(JOBS)
@@ -166,7 +178,7 @@ sanitizers:
 # Real daemons, as root: sshd, Slurm.
 cluster-test:
 	@scripts/install-deps.sh cluster
-	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
+	@$(MAKE) --no-print-directory $(WITH_TESTS)
 	@cmake --build $(B)/dev -j $(JOBS) --target cohort_cli
 	@python3 tests/ssh/run.py $(B)/dev/bin/cohort && python3 tests/slurm/run.py $(B)/dev/bin/cohort
 
@@ -177,7 +189,7 @@ SEED ?= 1
 BESIDE ?= 1
 chaos:
 	@scripts/install-deps.sh cluster
-	@$(MAKE) --no-print-directory $(B)/dev/build.ninja
+	@$(MAKE) --no-print-directory $(WITH_TESTS)
 	@cmake --build $(B)/dev -j $(JOBS) --target cohort_cli examples chaos_counting chaos_switch chaos_disk
 	@$(if $(NEMESIS),,python3 tests/chaos/run.py $(B)/dev/bin/cohort --trials $(TRIALS) && \
 	  for replicas in 1 2; do python3 tests/chaos/parameter_servers.py $(B)/dev/bin/cohort $(B)/dev/bin/example_parameter_server \
@@ -215,9 +227,9 @@ sizes:
 
 install:
 	@scripts/install-deps.sh build
-	@$(MAKE) --no-print-directory $(B)/demo/build.ninja
-	@cmake --build $(B)/demo -j $(JOBS) --target cohort cohort_cli
-	@cmake --install $(B)/demo $(if $(PREFIX),--prefix $(PREFIX))
+	@$(MAKE) --no-print-directory $(B)/install/build.ninja
+	@cmake --build $(B)/install -j $(JOBS) --target cohort cohort_cli
+	@cmake --install $(B)/install $(if $(PREFIX),--prefix $(PREFIX))
 
 # build/package/cohort_X.Y_amd64.deb, for the Debian that it is made on.
 package:

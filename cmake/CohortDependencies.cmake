@@ -113,8 +113,10 @@ set(COHORT_LIBRARIES OpenMP::OpenMP_CXX spdlog::spdlog nlohmann_json::nlohmann_j
 if(COHORT_HAS_GLOO AND NOT COHORT_GLOO_MODULE)
   list(APPEND COHORT_LIBRARIES gloo)
 endif()
+# Apart: two files include its header, and only their layers are compiled again when it comes (make demo does without it).
+set(COHORT_MPI "")
 if(COHORT_HAS_MPI)
-  list(APPEND COHORT_LIBRARIES MPI::MPI_CXX)
+  set(COHORT_MPI MPI::MPI_CXX)
 endif()
 
 if(COHORT_TORCH)

@@ -6,10 +6,10 @@
 set -euo pipefail
 
 # Nothing of protobuf-compiler-grpc is called, but the CMake package of libgrpc++-dev fails without its files.
-build="g++ cmake ninja-build ccache make pkg-config libtorch-dev libopenblas0-pthread libspdlog-dev libfmt-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libjpeg-dev libpng-dev libyaml-cpp-dev libcurl4-openssl-dev libssl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgloo-dev libisal-dev"
+build="g++ cmake ninja-build ccache make pkg-config libtorch-dev libopenblas0-pthread libspdlog-dev libfmt-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libjpeg-dev libpng-dev libyaml-cpp-dev libcurl4-openssl-dev libssl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgloo-dev libisal-dev mold"
 [ -z "${TORCH:-}" ] || build=${build/libtorch-dev libopenblas0-pthread /}
-test="$build openssl libopenmpi-dev openmpi-bin libgtest-dev libgmock-dev mold python3 python3-torch python3-numpy python3-pil python3-torchvision chromium"
-lint="$test clang clang-format clang-tidy libclang-rt-dev libomp-dev"
+test="$build openssl libopenmpi-dev openmpi-bin libgtest-dev libgmock-dev python3 python3-torch python3-numpy python3-pil python3-torchvision chromium"
+lint="$build libopenmpi-dev libgtest-dev libgmock-dev python3 clang clang-format clang-tidy libclang-rt-dev libomp-dev"
 docs="doxygen python3"
 
 # The wheels: name==version, the tag of the platform, the tag of Python, the hash.
@@ -26,7 +26,7 @@ case "${1:-all}" in
   kit) wanted="$build libgtest-dev libgmock-dev python3 python3-venv patchelf" ;;
   lint) wanted=$lint ;;
   docs) wanted=$docs ;;
-  all) wanted="$lint $docs" ;;
+  all) wanted="$test $lint $docs" ;;
   cluster) wanted="$test iproute2 openssh-client openssh-server slurm-wlm munge" ;;
   package) wanted="$build libopenmpi-dev dpkg-dev file" ;;
   fresh) wanted="debootstrap debian-archive-keyring ca-certificates git util-linux mount" ;;
