@@ -122,6 +122,24 @@ TEST(ResamplingTest, GrowsAndCutsImages) {
   expect_close(permuted(x), x.permute({0, 2, 3, 1}));
 }
 
+TEST(ResamplingTest, FindsThePlacesInLargeImagesOfBfloat16) {
+  const torch::Tensor x = torch::arange(300, torch::kDouble).remainder(199).expand({1, 2, 2, 300});
+  for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+    for (const auto how :
+         {UpSampling2DOptions::Interpolation::kNearest, UpSampling2DOptions::Interpolation::kBilinear}) {
+      const Built layer = build(UpSampling2D({.size = {1, 3}, .interpolation = how}), {2, 2, 300});
+      const torch::Tensor half = x.to(torch::kBFloat16).contiguous(format).requires_grad_();
+      const torch::Tensor exact = x.contiguous().requires_grad_();
+      const torch::Tensor y = layer(half), wanted = layer(exact);
+      EXPECT_EQ(y.scalar_type(), torch::kBFloat16);
+      expect_close(y.to(torch::kDouble), wanted, 0.5);
+      y.sum().backward();
+      wanted.sum().backward();
+      expect_close(half.grad().to(torch::kDouble), exact.grad(), 0.02);
+    }
+  }
+}
+
 TEST(Pooling1DTest, MatchesTheFunctional) {
   const torch::Tensor x = random({2, 3, 7});
   const Built largest = build(MaxPooling1D({.pool_size = 3, .strides = 2}), {3, 7});
