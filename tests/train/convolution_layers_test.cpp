@@ -2,9 +2,13 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <optional>
+
+#include "base/libtorch_compat.h"
 #include "cohort/error.h"
 #include "cohort/train/layers.h"
 #include "tests/support/errors.h"
+#include "tests/support/poisoned_memory.h"
 #include "tests/train/layer_checks.h"
 
 namespace cohort::convolution_layers_test {
@@ -98,6 +102,72 @@ TEST(Conv2DTransposeTest, HasKerasSizes) {
   EXPECT_EQ(size({.filters = 1, .kernel_size = 3, .strides = 2, .padding = Padding::kSame, .output_padding = 1}),
             (Shape{1, 10, 12}));
   EXPECT_EQ(size({.filters = 1, .kernel_size = 3, .dilation_rate = 2}), (Shape{1, 9, 10}));
+}
+
+// Convolutions that oneDNN computes wrongly in bfloat16: images narrower than the stride, groups with unlike strides,
+// dilation of transposed ones, volumes.
+struct HalfCase {
+  const char* name;
+  Layer layer;
+  Shape input;
+};
+
+std::vector<HalfCase> half_cases() {
+  const Padding same = Padding::kSame;
+  return {
+      {"narrow", Conv2D({.filters = 32, .kernel_size = 3, .strides = 2, .padding = same}), {32, 5, 1}},
+      {"narrow, relu", Conv2D({.filters = 4, .kernel_size = 1, .strides = 2, .activation = "relu"}), {32, 2, 1}},
+      {"sequence", Conv1D({.filters = 32, .kernel_size = 3, .strides = 3, .padding = same}), {8, 2}},
+      {"groups", DepthwiseConv2D({.kernel_size = {1, 3}, .strides = {1, 3}, .depth_multiplier = 2}), {32, 4, 3}},
+      {"transposed", Conv2DTranspose({.filters = 4, .kernel_size = 1, .strides = 3}), {8, 5, 1}},
+      {"one channel", Conv2DTranspose({.filters = 1, .kernel_size = 3}), {1, 5, 4}},
+      {"dilated", Conv2DTranspose({.filters = 4, .kernel_size = 3, .dilation_rate = 2}), {8, 4, 5}},
+      {"volume", Conv3D({.filters = 16, .kernel_size = 3, .strides = {1, 2, 2}, .padding = same}), {3, 2, 3, 5}},
+  };
+}
+
+// Returns the output, then the gradients of the input and of the parameters.
+std::vector<torch::Tensor> trained_once(const Built& layer, const torch::Tensor& x) {
+  const torch::Tensor leaf = x.detach().requires_grad_();
+  const torch::Tensor y = layer(leaf);
+  y.backward(torch::ones_like(y));
+  std::vector<torch::Tensor> results = {y, leaf.grad()};
+  for (const torch::Tensor& parameter : layer.module->parameters()) results.push_back(parameter.grad());
+  return results;
+}
+
+TEST(HalfConvolutionTest, ComputesWhatFloat64Does) {
+  for (const HalfCase& each : half_cases()) {
+    for (const bool autocast : {false, true}) {
+      for (int channels_last = 0; channels_last < (each.input.size() == 3 ? 2 : 1); ++channels_last) {
+        torch::manual_seed(1);
+        Built exact = build(each.layer, each.input);
+        Built half = build(each.layer, each.input, autocast ? torch::kFloat : torch::kBFloat16);
+        {
+          const torch::NoGradGuard no_grad;
+          const std::vector<torch::Tensor> from = exact.module->parameters();
+          std::vector<torch::Tensor> to = half.module->parameters();
+          for (std::size_t i = 0; i < from.size(); ++i) from[i].copy_(from[i].to(torch::kBFloat16));
+          for (std::size_t i = 0; i < from.size(); ++i) to[i].copy_(from[i]);
+        }
+        Shape shape = each.input;
+        shape.insert(shape.begin(), 2);
+        torch::Tensor x = random(shape).to(torch::kBFloat16);
+        if (channels_last != 0) x = x.contiguous(at::MemoryFormat::ChannelsLast);
+        const std::vector<torch::Tensor> wanted = trained_once(exact, x.to(torch::kDouble).contiguous());
+        const testing::PoisonedMemory poisoned;
+        std::optional<compat::Autocast> scope;
+        if (autocast) scope.emplace(c10::DeviceType::CPU, torch::kBFloat16);
+        const std::vector<torch::Tensor> found = trained_once(half, x);
+        EXPECT_TRUE(autocast || found[0].scalar_type() == torch::kBFloat16);
+        for (std::size_t i = 0; i < wanted.size(); ++i) {
+          EXPECT_EQ(found[i].sizes(), wanted[i].sizes()) << each.name;
+          EXPECT_TRUE(torch::allclose(found[i].to(torch::kDouble), wanted[i], 0.05, 0.1))
+              << each.name << ", result " << i << ", autocast " << autocast << ", channels last " << channels_last;
+        }
+      }
+    }
+  }
 }
 
 TEST(ResamplingTest, GrowsAndCutsImages) {

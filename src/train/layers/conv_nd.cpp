@@ -1,6 +1,7 @@
 // Conv1D and Conv3D: one module for any number of dimensions.
 #include <ATen/Functions.h>
 
+#include "base/half_convolution.h"
 #include "cohort/train/layers.h"
 #include "train/layers/support.h"
 
@@ -59,9 +60,19 @@ class ConvNModule final : public LayerModule {
       x = at::constant_pad_nd(x, borders);
       even.assign(even.size(), 0);
     }
-    const std::vector<int64_t> none(even.size(), 0);
-    return conv_.activation.overwrite(at::convolution(x, weight_, bias_, strides_, even, dilation_,
-                                                      /*transposed=*/false, none, conv_.groups));
+    const bool is_safe = !is_unsafe_in_half(
+        {.image = x.sizes().slice(2), .kernel = weight_.sizes().slice(2), .stride = strides_, .dilation = dilation_},
+        conv_.groups);
+    return conv_.activation.overwrite(
+        convolve_safely(is_safe, x, weight_, bias_,
+                        [&](const torch::Tensor& values, const torch::Tensor& kernel, const torch::Tensor& bias) {
+                          // Autocast on CPUs knows conv1d, and not convolution. Volumes are not computed in half
+                          // precision there.
+                          if (even.size() == 1)
+                            return at::conv1d(values, kernel, bias, strides_, even, dilation_, conv_.groups);
+                          return at::convolution(values, kernel, bias, strides_, even, dilation_, /*transposed=*/false,
+                                                 std::vector<int64_t>(even.size(), 0), conv_.groups);
+                        }));
   }
   torch::Tensor penalty() const override {
     return penalty_of({{conv_.kernel_regularizer, weight_}, {conv_.bias_regularizer, bias_}});

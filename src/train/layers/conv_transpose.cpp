@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/half_convolution.h"
 #include "cohort/train/layers.h"
 #include "train/layers/support.h"
 
@@ -54,8 +55,19 @@ class ConvTransposeModule final : public LayerModule {
       return empty_from({weight_, bias_},
                         {0, options_.filters, windows_[0].output(x.size(2)), windows_[1].output(x.size(3))});
     }
-    torch::Tensor y = at::conv_transpose2d(x, weight_, {}, {windows_[0].stride, windows_[1].stride}, {0, 0}, {0, 0},
-                                           /*groups=*/1, {windows_[0].dilation, windows_[1].dilation});
+    const std::array<int64_t, 2> stride = {windows_[0].stride, windows_[1].stride};
+    const std::array<int64_t, 2> dilation = {windows_[0].dilation, windows_[1].dilation};
+    const std::array<int64_t, 2> whole = {windows_[0].whole(x.size(2)), windows_[1].whole(x.size(3))};
+    const bool has_one_channel = channels_ == 1 && options_.filters == 1;
+    const bool is_safe =
+        !has_one_channel &&
+        !is_unsafe_in_half({.image = whole, .kernel = weight_.sizes().slice(2), .stride = stride, .dilation = dilation},
+                           /*groups=*/1, /*transposed=*/true);
+    torch::Tensor y = convolve_safely(
+        is_safe, x, weight_, {},
+        [&](const torch::Tensor& images, const torch::Tensor& kernel, const torch::Tensor& /*bias*/) {
+          return at::conv_transpose2d(images, kernel, {}, stride, {0, 0}, {0, 0}, /*groups=*/1, dilation);
+        });
     std::vector<int64_t> borders;
     for (const std::size_t i : {std::size_t{1}, std::size_t{0}}) {  // the last dimension first
       const int64_t input = x.size(static_cast<int64_t>(i) + 2);

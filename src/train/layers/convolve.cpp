@@ -2,6 +2,9 @@
 // itself.
 #include <ATen/Functions.h>
 
+#include <array>
+
+#include "base/half_convolution.h"
 #include "cohort/device.h"
 #include "train/layers/support.h"
 
@@ -18,6 +21,15 @@ torch::Tensor fast_layout(const torch::Tensor& weight) {
   return torch::empty_strided(size, strides, weight.options()).copy_(weight);
 }
 
+bool is_safe_in_half(const torch::Tensor& x, const Window2& window, int64_t groups) {
+  const auto& [height, width] = window;
+  return !is_unsafe_in_half({.image = x.sizes().slice(2),
+                             .kernel = {height.size, width.size},
+                             .stride = {height.stride, width.stride},
+                             .dilation = {height.dilation, width.dilation}},
+                            groups);
+}
+
 torch::Tensor convolve_images(const torch::Tensor& input, const torch::Tensor& weight, const torch::Tensor& bias,
                               const Window2& window, int64_t groups) {
   torch::Tensor x = input;
@@ -28,9 +40,13 @@ torch::Tensor convolve_images(const torch::Tensor& input, const torch::Tensor& w
     x = at::constant_pad_nd(x, {left, right, top, bottom});
     padding = {0, 0};
   }
+  const std::array<int64_t, 2> stride = {window.height.stride, window.width.stride};
+  const std::array<int64_t, 2> dilation = {window.height.dilation, window.width.dilation};
   // LibTorch takes an empty batch another way, with contiguous weights only.
-  return at::conv2d(x, x.numel() == 0 ? weight.contiguous() : weight, bias, {window.height.stride, window.width.stride},
-                    padding, {window.height.dilation, window.width.dilation}, groups);
+  return convolve_safely(is_safe_in_half(x, window, groups), x, x.numel() == 0 ? weight.contiguous() : weight, bias,
+                         [&](const torch::Tensor& images, const torch::Tensor& kernel, const torch::Tensor& added) {
+                           return at::conv2d(images, kernel, added, stride, padding, dilation, groups);
+                         });
 }
 
 torch::Tensor ConvolutionModule::forward(const torch::Tensor& x) {

@@ -219,11 +219,12 @@ bool fits(const Window& window, const Window* pooling, int64_t image) {
 }
 
 bool fits(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias, const Window2& window,
-          const AfterConvolution& after) {
+          int64_t groups, const AfterConvolution& after) {
   const c10::ScalarType dtype = weight.scalar_type();
   const bool gains = bias.defined() || after.relu || after.pooling != nullptr;
   return gains && (after.pooling == nullptr || MaxPool::fits(*after.pooling)) && kernels::has_kernels(dtype) &&
          x.dim() == 4 && x.scalar_type() == dtype && x.numel() > 0 &&
+         (dtype == torch::kFloat || dtype == torch::kDouble || is_safe_in_half(x, window, groups)) &&
          (!bias.defined() || (bias.scalar_type() == dtype && bias.numel() == weight.size(0))) &&
          (x.suggest_memory_format() == kLast || weight.suggest_memory_format() == kLast) &&
          fits(window.height, after.pooling == nullptr ? nullptr : &after.pooling->height, x.size(2)) &&
@@ -259,7 +260,7 @@ std::pair<torch::Tensor, torch::Tensor> convolve_and_pool(const Geometry& geomet
 
 torch::Tensor fused_convolution(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                                 const Window2& window, int64_t groups, const AfterConvolution& after) {
-  if (!fits(x, weight, bias, window, after)) return {};
+  if (!fits(x, weight, bias, window, groups, after)) return {};
   const PlainOperation operation(PlainOperation::Strided(), x, weight, bias);
   if (!operation.begins()) return {};
   Geometry geometry{.stride = {window.height.stride, window.width.stride},

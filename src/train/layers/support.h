@@ -129,6 +129,8 @@ void check_window(std::string_view type, torch::IntArrayRef kernel, torch::IntAr
                   torch::IntArrayRef dilation);
 // Returns the weight of a convolution in the layout that is fastest here.
 torch::Tensor fast_layout(const torch::Tensor& weight);
+// Returns whether a convolution of x, [batch, channels, height, width], may run in half precision on a CPU.
+bool is_safe_in_half(const torch::Tensor& x, const Window2& window, int64_t groups);
 // Computes a convolution of [batch, channels, height, width] with the window's padding.
 torch::Tensor convolve_images(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                               const Window2& window, int64_t groups);

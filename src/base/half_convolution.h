@@ -1,0 +1,49 @@
+// Convolutions in half precision on CPUs. oneDNN computes some of them wrongly (docs/installing.md).
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/types.h>
+
+#include <optional>
+
+#include "base/libtorch_compat.h"
+
+namespace cohort {
+
+// The numbers that a convolution has for every dimension of its images.
+struct ConvolutionSizes {
+  torch::IntArrayRef image;  // of a transposed convolution: its output, without padding
+  torch::IntArrayRef kernel, stride, dilation;
+};
+
+// Returns whether oneDNN may compute a convolution of these sizes wrongly in half precision.
+inline bool is_unsafe_in_half(const ConvolutionSizes& sizes, int64_t groups, bool transposed = false) {
+  if (sizes.image.size() > 2) return true;
+  for (std::size_t i = 0; i < sizes.image.size(); ++i) {
+    const bool dilated = sizes.dilation[i] > 1 && (transposed || sizes.kernel[i] == 1);
+    if (dilated || sizes.image[i] < sizes.stride[i]) return true;
+  }
+  return groups > 1 && sizes.stride.front() != sizes.stride.back();
+}
+
+// Returns the half precision in which a convolution of x would run on the CPU; nothing if it runs in another type.
+inline std::optional<c10::ScalarType> half_on_cpu(const torch::Tensor& x) {
+  if (!x.device().is_cpu() || x.scalar_type() == torch::kDouble) return std::nullopt;
+  if (const auto half = compat::Autocast::in_force(c10::DeviceType::CPU)) return half;
+  const bool is_half = x.scalar_type() == torch::kBFloat16 || x.scalar_type() == torch::kHalf;
+  return is_half ? std::optional(x.scalar_type()) : std::nullopt;
+}
+
+// Returns convolve(x, weight, bias). It runs in float32 where half precision is wanted but not safe.
+template <typename Convolve>
+torch::Tensor convolve_safely(bool is_safe, const torch::Tensor& x, const torch::Tensor& weight,
+                              const torch::Tensor& bias, const Convolve& convolve) {
+  const auto half = is_safe ? std::nullopt : half_on_cpu(x);
+  if (!half) return convolve(x, weight, bias);
+  const auto in_float = [](const torch::Tensor& t) { return t.defined() ? t.to(torch::kFloat) : t; };
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
+  return convolve(in_float(x), in_float(weight), in_float(bias)).to(*half);
+}
+
+}  // namespace cohort
