@@ -1,6 +1,7 @@
 // Synchronised batch norm: its statistics, and the gradients through them, are those of the global batch.
 #include <torch/torch.h>
 
+#include "cohort/cohort.h"
 #include "cohort/train/layers.h"
 #include "tests/equivalence/runs.h"
 
@@ -59,6 +60,36 @@ TEST(BatchNormEquivalence, WouldNoticeStatisticsOfTheShare) {
   const auto own =
       copies_after(MirroredStrategy({.devices = cpu_devices(2)}), rule, {}, [] { return NormalisedNet(false); });
   EXPECT_GT(distance(alone, own[0]), 1e-3);
+}
+
+// Backward of a batch norm waits for all replicas: one without examples has to come to it through the layers above.
+TEST(BatchNormEquivalence, AReplicaWithoutExamplesGoesThroughEveryLayerAbove) {
+  const auto loss_of = [](const Strategy& strategy, const Layer& above, const Shape& input) {
+    const auto scope = strategy.scope();
+    torch::manual_seed(3);
+    Sequential model({BatchNormalization({.synchronized = true}), above, Flatten(), Dense(2)},
+                     {.dtype = torch::kDouble});
+    model.build(input, torch::kDouble);
+    model.compile(
+        {.optimizer = SGD({.learning_rate = 0.1}), .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+    Shape rows = input;
+    rows.insert(rows.begin(), 5);
+    const auto data = Dataset::from_tensor_slices(torch::randn(rows, torch::kDouble), torch::arange(5) % 2).batch(4);
+    return model.fit(data, {.epochs = 3, .verbose = Verbose::kSilent})["loss"].back();
+  };
+  const std::vector<std::pair<Layer, Shape>> layers = {
+      {GroupNormalization({.groups = 2}), {4, 3, 3}},
+      {Conv2DTranspose({.filters = 2, .kernel_size = 3}), {4, 3, 3}},
+      {UpSampling2D(), {4, 3, 3}},
+      {Conv1D({.filters = 2, .kernel_size = 2}), {4, 3}},
+      {LSTM(2), {4, 3}},
+      {GRU(2), {4, 3}},
+  };
+  for (const auto& [above, input] : layers) {
+    const double alone = loss_of(OneDeviceStrategy("/CPU:0"), above, input);
+    const double three = loss_of(MirroredStrategy({.devices = cpu_devices(3)}), above, input);
+    EXPECT_NEAR(alone, three, 1e-9) << above.kind().type();
+  }
 }
 
 }  // namespace

@@ -84,7 +84,7 @@ class ConvNModule final : public LayerModule {
     for (std::size_t i = 0; i < conv_.windows.size(); ++i) {
       shape.push_back(conv_.windows[i].output(x.size(static_cast<int64_t>(i) + 2)));
     }
-    return empty_from({weight_, bias_}, shape);
+    return empty_from({x, weight_, bias_}, shape);
   }
 
   ConvolutionN conv_;

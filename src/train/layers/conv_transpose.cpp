@@ -52,7 +52,7 @@ class ConvTransposeModule final : public LayerModule {
   torch::Tensor forward(const torch::Tensor& x) override {
     check_input(name_, "Conv2DTranspose", x, 4, 1, channels_);
     if (x.size(0) == 0) {
-      return empty_from({weight_, bias_},
+      return empty_from({x, weight_, bias_},
                         {0, options_.filters, windows_[0].output(x.size(2)), windows_[1].output(x.size(3))});
     }
     const std::array<int64_t, 2> stride = {windows_[0].stride, windows_[1].stride};

@@ -24,8 +24,7 @@ class GroupNormModule final : public LayerModule {
   torch::Tensor forward(const torch::Tensor& x) override {
     check_input(name_, kGroupNormalization, x, rank_, 1, channels_);
     if (x.numel() > 0) return at::group_norm(x, groups_, weight_, bias_, epsilon_);
-    const torch::Tensor y = empty_from({weight_, bias_}, x.sizes());
-    return y.defined() ? y : x;
+    return empty_from({x, weight_, bias_}, x.sizes());
   }
 
   torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override { return mask; }

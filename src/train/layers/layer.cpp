@@ -82,12 +82,12 @@ void check_padding(std::string_view type, Padding padding) {
   if (padding == Padding::kCausal) fail_option(type, "padding kCausal is Conv1D's; images have kValid and kSame");
 }
 
-torch::Tensor empty_from(const std::vector<torch::Tensor>& parameters, torch::IntArrayRef shape) {
+torch::Tensor empty_from(const std::vector<torch::Tensor>& sources, torch::IntArrayRef shape) {
   torch::Tensor y;
-  for (const torch::Tensor& parameter : parameters) {
-    if (!parameter.defined()) continue;
-    if (!y.defined()) y = at::zeros(shape, parameter.options().requires_grad(false));
-    y = y + parameter.sum();
+  for (const torch::Tensor& source : sources) {
+    if (!source.defined()) continue;
+    if (!y.defined()) y = at::zeros(shape, source.options().requires_grad(false));
+    y = y + source.sum();
   }
   return y;
 }

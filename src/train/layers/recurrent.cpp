@@ -131,9 +131,9 @@ class RecurrentModule final : public LayerModule {
   }
   // Returns the output for no examples, or for no steps.
   torch::Tensor no_output(const torch::Tensor& x) const {
-    const std::vector<torch::Tensor> parameters = {input_weight_, state_weight_, input_bias_, state_bias_};
-    if (recurrence_.return_sequences) return empty_from(parameters, {x.size(0), x.size(1), recurrence_.units});
-    if (x.size(0) == 0) return empty_from(parameters, {0, recurrence_.units});
+    const std::vector<torch::Tensor> on = {x, input_weight_, state_weight_, input_bias_, state_bias_};
+    if (recurrence_.return_sequences) return empty_from(on, {x.size(0), x.size(1), recurrence_.units});
+    if (x.size(0) == 0) return empty_from(on, {0, recurrence_.units});
     fail_called(name_, recurrence_.type(), x, "sequences of one step or more");
   }
 

@@ -70,8 +70,10 @@ torch::Tensor look_up_in_parts(const std::string& who, const torch::Tensor& part
 torch::Tensor look_up_own(const std::string& who, const torch::Tensor& part, const torch::Tensor& x, int64_t rows,
                           const std::string& axis);
 
-// Returns zeros of a shape without elements that depend on the parameters, so that their gradients are zeros.
-torch::Tensor empty_from(const std::vector<torch::Tensor>& parameters, torch::IntArrayRef shape);
+// Returns a result without elements that depends on the sources, an input and parameters, so that backward goes through
+// all layers that a share with examples goes through: some of them wait for the other replicas there. Undefined sources
+// are left out.
+torch::Tensor empty_from(const std::vector<torch::Tensor>& sources, torch::IntArrayRef shape);
 
 // Makes a layer whose kind is Kind(options).
 template <typename Kind, typename Options>
