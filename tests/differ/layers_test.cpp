@@ -31,8 +31,10 @@ struct LayersRecipe {
   int64_t height = 4, width = 4;  // of an image; height: of a sequence
   std::vector<LayerSpec> layers;
   int64_t rows = 10, batch = 4;
-  int64_t way = 0;  // what it is held to one device with
-  int64_t replicas = 2;
+  int64_t way = 0;           // what it is held to one device with
+  int64_t replicas = 2;      // also stages, and the size of a mesh's first axis
+  int64_t across = 2;        // the size of a mesh's second axis
+  int64_t microbatches = 2;  // of pipelines
   int64_t accumulation = 1;
   bool weighted = false;
 
@@ -63,6 +65,8 @@ LayersRecipe::LayersRecipe(Random& random)
       batch(random.between(1, 7)),
       way(random.between(0, static_cast<int64_t>(ways().size()) - 1)),
       replicas(random.between(2, 3)),
+      across(random.between(1, 2)),
+      microbatches(random.between(1, 4)),
       accumulation(random.once_in(5) ? 2 : 1),
       weighted(random.once_in(4)) {
   for (int64_t count = random.between(1, 6); count > 0; --count) {
@@ -85,9 +89,10 @@ LayersRecipe::LayersRecipe(Random& random)
 }
 
 std::string LayersRecipe::text() const {
-  std::string all = c10::str("  ", ways().at(way), " of ", replicas, ", ", rows, " rows in batches of ", batch,
-                             ", accumulation ", accumulation, weighted ? ", weighted" : "", ", ",
-                             words ? "words" : "images", " ", height, "x", width, "\n");
+  std::string all =
+      c10::str("  ", ways().at(way), " of ", replicas, " by ", across, ", ", microbatches, " microbatches, ", rows,
+               " rows in batches of ", batch, ", accumulation ", accumulation, weighted ? ", weighted" : "", ", ",
+               words ? "words" : "images", " ", height, "x", width, "\n");
   for (const LayerSpec& layer : layers) all += "  " + layer.text() + "\n";
   return all;
 }
@@ -105,6 +110,8 @@ std::vector<LayersRecipe> LayersRecipe::simpler() const {
   with([](LayersRecipe& r) { r.rows = r.batch; });
   with([](LayersRecipe& r) { r.rows = r.batch = 1; });
   with([](LayersRecipe& r) { r.replicas = 2; });
+  with([](LayersRecipe& r) { r.across = 1; });
+  with([](LayersRecipe& r) { r.microbatches = 1; });
   with([](LayersRecipe& r) { r.accumulation = 1; });
   with([](LayersRecipe& r) { r.weighted = false; });
   with([](LayersRecipe& r) { r.height = 2; });
@@ -129,7 +136,7 @@ Sequential LayersRecipe::made(torch::ScalarType dtype) const {
   if (words) all.push_back(Embedding(kWords, 4));
   for (std::size_t i = 0; i < layers.size(); ++i) all.push_back(layers[i].made(static_cast<int64_t>(i)));
   all.push_back(Flatten());
-  while (all.size() < 6) all.push_back(Dense(4));  // a chunk for each of the most stages
+  while (all.size() < 9) all.push_back(Dense(4));  // a chunk for each of the most stages
   all.push_back(Dense({.units = kClasses, .name = "head"}));
   Sequential model(all, {.dtype = dtype});
   model.build(words ? Shape{height} : Shape{4, height, width}, words ? torch::kLong : dtype);
@@ -140,10 +147,10 @@ Sequential LayersRecipe::made(torch::ScalarType dtype) const {
     if (learned) value = (torch::randn(value.sizes(), own, torch::kDouble) * 0.4).to(dtype);
   }
   model.set_weights(weights);
-  model.compile(
-      {.optimizer =
-           SGD({.learning_rate = 0.05, .momentum = 0.5, .gradient = {.gradient_accumulation_steps = accumulation}}),
-       .loss = SparseCategoricalCrossentropy({.from_logits = true})});
+  model.compile({.optimizer = SGD({.learning_rate = 0.05,
+                                   .momentum = 0.5,
+                                   .gradient = {.global_clipnorm = 1.0, .gradient_accumulation_steps = accumulation}}),
+                 .loss = SparseCategoricalCrossentropy({.from_logits = true})});
   return model;
 }
 
@@ -169,7 +176,8 @@ std::vector<Tensor> LayersRecipe::outcome(const Strategy& strategy, torch::Scala
 
 Strategy LayersRecipe::strategy() const {
   const std::string& name = ways().at(way);
-  const int count = static_cast<int>(replicas);
+  const int count = static_cast<int>(replicas), second = static_cast<int>(across);
+  const int parts = static_cast<int>(microbatches);
   const auto pipeline = [&](const PipelineScheduleOptions& schedule) {
     return PipelineStrategy({.devices = cpu_devices(count), .schedule = schedule});
   };
@@ -179,13 +187,13 @@ Strategy LayersRecipe::strategy() const {
   if (name.starts_with("stage")) {
     return MirroredStrategy({.devices = cpu_devices(count), .sharding = {.stage = name.back() - '0'}});
   }
-  if (name == "gpipe") return pipeline(ScheduleGPipe{.microbatches = 3});
-  if (name == "1f1b") return pipeline(Schedule1F1B{.microbatches = 2});
-  if (name == "interleaved") return pipeline(ScheduleInterleaved{.microbatches = 2, .chunks = 2});
-  if (name == "zero bubble") return pipeline(ScheduleZeroBubbleH1{.microbatches = 3});
+  if (name == "gpipe") return pipeline(ScheduleGPipe{.microbatches = parts});
+  if (name == "1f1b") return pipeline(Schedule1F1B{.microbatches = parts});
+  if (name == "interleaved") return pipeline(ScheduleInterleaved{.microbatches = parts, .chunks = second + 1});
+  if (name == "zero bubble") return pipeline(ScheduleZeroBubbleH1{.microbatches = parts});
   if (name == "batch stage") {
-    return PipelineStrategy(
-        {.mesh = DeviceMesh({2, 2}, {"batch", "stage"}, cpu_devices(4)), .schedule = Schedule1F1B{.microbatches = 2}});
+    return PipelineStrategy({.mesh = DeviceMesh({second, count}, {"batch", "stage"}, cpu_devices(second * count)),
+                             .schedule = Schedule1F1B{.microbatches = parts}});
   }
   if (name == "mesh") {
     LayoutMap layout{{"head\\.weight", {"model", ""}}, {"head\\.bias", {"model"}}};
@@ -197,7 +205,8 @@ Strategy LayersRecipe::strategy() const {
                  image ? ParameterAxes{"model", "", "", ""} : ParameterAxes{"model", ""});
       if (layers[i].bias) layout.add(c10::str("layer_", i, "\\.bias"), {"model"});
     }
-    return MeshStrategy(DeviceMesh({2, 2}, {"batch", "model"}, cpu_devices(4)), {.layout = layout});
+    return MeshStrategy(DeviceMesh({count, second}, {"batch", "model"}, cpu_devices(count * second)),
+                        {.layout = layout});
   }
   if (name == "float32") return OneDeviceStrategy("/CPU:0");
   return MirroredStrategy({.devices = cpu_devices(count)});
