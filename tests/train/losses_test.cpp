@@ -1,5 +1,6 @@
 #include "cohort/train/losses.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -8,6 +9,7 @@
 
 #include "cohort/error.h"
 #include "cohort/train/metrics.h"
+#include "tests/support/log_watch.h"
 
 namespace cohort::losses_test {
 namespace {
@@ -163,6 +165,24 @@ TEST(RegressionTest, MatchesHandComputedValues) {
   for (const Loss& loss : {MeanSquaredError(), MeanAbsoluteError(), Huber()}) expect_consistent(loss, y, p);
   expect_invalid([] { Huber({.delta = 0.0}); }, "delta must be positive");
   expect_values(MeanSquaredError()(torch::tensor({1, 2}), doubles({1.5, 2.5}, {2, 1})), {0.25});
+}
+
+// A loss or a metric warns once in a process, by its name. These names are of this test alone.
+TEST(RegressionTest, WarnsOnceThatItRepeatsValues) {
+  static std::vector<std::string> warnings;
+  const testing::LogWatch watch([](const std::string& message) { warnings.push_back(message); });
+  const Loss loss = MeanSquaredError({.name = "squares_of_ten"});
+  Metric metric = RootMeanSquaredError({.name = "root_of_ten"});
+  MetricState state = metric.make_state();
+  const torch::Tensor target = torch::ones({64}), ten = torch::zeros({64, 10});
+  for (int call = 0; call < 3; ++call) {
+    EXPECT_EQ(loss(target, torch::zeros({64, 1})).item<double>(), 1.0) << "nothing is repeated";
+    EXPECT_EQ(loss(target, ten).item<double>(), 1.0);
+    metric.update(state, target, ten);
+  }
+  const std::string shapes = ": the target has shape [64], the prediction [64, 10]: values are repeated to fit";
+  EXPECT_THAT(warnings, ::testing::ElementsAre(::testing::StartsWith("[losses] squares_of_ten" + shapes),
+                                               ::testing::StartsWith("[metrics] root_of_ten" + shapes)));
 }
 
 // Values of Keras 3.15 for a target and a prediction of [2, 1] and [2, 3].
