@@ -19,6 +19,21 @@ struct GanOptions {
   int64_t accumulation = 1;
 };
 
+// A GAN, with a name for messages of tests.
+struct GanKind {
+  const char* name;
+  GanOptions options;
+};
+
+inline const std::vector<GanKind>& gan_kinds() {
+  static const std::vector<GanKind> list = {
+      {"one step of the critic", {}},
+      {"three steps of the critic", {.critic_steps = 3}},
+      {"three steps with a gradient penalty", {.critic_steps = 3, .gradient_penalty = true, .steps = 3}},
+      {"averages over two calls", {.critic_steps = 2, .steps = 3, .accumulation = 2}}};
+  return list;
+}
+
 constexpr double kCriticRate = 0.05;
 constexpr double kGeneratorRate = 0.1;
 

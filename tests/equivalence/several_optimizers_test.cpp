@@ -14,21 +14,7 @@
 namespace cohort::equivalence::several_optimizers_test {
 namespace {
 
-struct Kind {
-  const char* name;
-  GanOptions options;
-};
-
-const std::vector<Kind>& kinds() {
-  static const std::vector<Kind> list = {
-      {"one step of the critic", {}},
-      {"three steps of the critic", {.critic_steps = 3}},
-      {"three steps with a gradient penalty", {.critic_steps = 3, .gradient_penalty = true, .steps = 3}},
-      {"averages over two calls", {.critic_steps = 2, .steps = 3, .accumulation = 2}}};
-  return list;
-}
-
-void expect_libtorchs(const std::vector<torch::Tensor>& ours, const Kind& kind) {
+void expect_libtorchs(const std::vector<torch::Tensor>& ours, const GanKind& kind) {
   const std::vector<torch::Tensor> wanted = gan_by_libtorch(kind.options);
   EXPECT_LT(distance(ours[0], wanted[0]), 1e-9) << "the generator's weights: " << kind.name;
   EXPECT_LT(distance(ours[1], wanted[1]), 1e-9) << "the critic's weights: " << kind.name;
@@ -37,7 +23,7 @@ void expect_libtorchs(const std::vector<torch::Tensor>& ours, const Kind& kind) 
 class SeveralOptimizers : public ::testing::TestWithParam<Case> {};
 
 TEST_P(SeveralOptimizers, TrainAsLibTorchDoes) {
-  for (const Kind& kind : kinds()) expect_libtorchs(gan_under(GetParam().make(), kind.options), kind);
+  for (const GanKind& kind : gan_kinds()) expect_libtorchs(gan_under(GetParam().make(), kind.options), kind);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SeveralOptimizers, ::testing::ValuesIn(cases()),
@@ -56,7 +42,7 @@ TEST(SeveralOptimizersOfWorkers, TrainAsLibTorchDoes) {
       } else {
         workers.communication.bytes_per_pack = 64;
       }
-      for (const Kind& kind : kinds()) {
+      for (const GanKind& kind : gan_kinds()) {
         testing::with_workers(workers, [&](const MultiWorkerMirroredStrategy& strategy) {
           expect_libtorchs(gan_under(strategy, kind.options), kind);
         });
