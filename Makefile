@@ -224,6 +224,7 @@ layers:
 	@python3 scripts/check_layers.py .
 sizes:
 	@python3 scripts/check_sizes.py .
+	@python3 scripts/check_counts.py .
 
 install:
 	@scripts/install-deps.sh build

@@ -1,6 +1,7 @@
 """The checks find what they are there to find."""
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -98,6 +99,42 @@ class Sizes(unittest.TestCase):
         code, out = check("check_sizes.py", {"src/a.cpp": "void f(int x) {\n" + body * 59 + "}\n"})
         self.assertEqual(code, 1)
         self.assertIn("a.cpp:1: a function of 61 lines", out)
+
+
+class Counts(unittest.TestCase):
+    def counted(self, files):
+        """Returns what is counted in a checkout of these files, without the zeros."""
+        code, out = check("check_counts.py", files)
+        self.assertEqual(code, 0, out)
+        return {name: int(number) for name, number in re.findall(r"([a-zA-Z][\w ,]*) (\d+)(?:;|$)", out.partition(": ")[2].strip()) if number != "0"}
+
+    def test_includes_of_wings_are_told_from_those_of_the_core(self):
+        files = {"scripts/wings.txt": "# places\nxla src/record/\npipeline src/strategy/pod\n", "src/record/a.h": "", "src/strategy/pod.h": "",
+                 "src/wings/text/b.h": "", "src/base/c.h": "",
+                 "src/train/d.cpp": '#include "record/a.h"\n#include "strategy/pod.h"\n#include "wings/text/b.h"\n#include "base/c.h"\n',
+                 "src/record/e.cpp": '#include "record/a.h"\n#include "base/c.h"\n#include "wings/text/b.h"\n'}
+        self.assertEqual(self.counted(files), {"lines of the core": 4, "includes from the core into wings": 3, "includes between wings": 1})
+
+    def test_a_class_with_one_implementation_is_found(self):
+        one = "class A {\n public:\n  virtual void f() = 0;\n};\nclass B final : public cohort::A {\n};\n"
+        name = "abstract classes with one implementation"
+        self.assertEqual(self.counted({"src/a.h": one})[name], 1)
+        self.assertNotIn(name, self.counted({"src/a.h": one, "tests/a.cpp": "struct Fake : A {\n};\n"}))
+
+    def test_types_errors_headers_and_prose_are_counted(self):
+        long = "word " * 30
+        files = {"src/a.cpp": "struct Part {\n};\nfail<Unimplemented>(x);\n", "src/b.cpp": "class Part {\n};\nthrow Unimplemented(x);\n",
+                 "include/cohort/a.h": "\n\n", "include/cohort/train.h": "\n", "include/cohort/train/b.h": "\n",
+                 "docs/a.md": f"{long}\n| {long} |\n```\n{long}\n```\n{long}\n"}
+        self.assertEqual(self.counted(files), {"lines of the core": 10, "headers of the core": 1, "lines of them": 2,
+                                               "errors that say Unimplemented": 2, "type names that stand in several files": 1,
+                                               "lines of prose over 120 characters": 2})
+
+    def test_more_than_a_ceiling_is_refused(self):
+        files = {f"include/cohort/{i}.h": "" for i in range(1000)}
+        code, out = check("check_counts.py", files)
+        self.assertEqual(code, 1)
+        self.assertRegex(out, r"^headers of the core: 1000, at most \d+ are wanted$")
 
 
 class Links(unittest.TestCase):

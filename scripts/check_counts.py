@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""Counts what makes the core hard to hold in mind, and refuses more of it than CEILINGS has. A ceiling only goes down: who gets below it
+lowers it.
+
+usage: check_counts.py REPOSITORY
+"""
+import collections
+import pathlib
+import re
+import sys
+
+CEILINGS = {
+    "lines of the core": 83000,
+    "headers of the core": 30,
+    "lines of them": 3999,
+    "includes from the core into wings": 129,
+    "includes between wings": 12,
+    "errors that say Unimplemented": 121,
+    "abstract classes with one implementation": 28,
+    "type names that stand in several files": 66,
+    "lines of prose over 120 characters": 1763,
+}
+UMBRELLAS = {"cluster", "cohort", "data", "models", "train"}
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
+CLASS = re.compile(r"^[ ]*(?:class|struct)\s+(?:\[\[nodiscard\]\]\s+)?(\w+)(?:\s+final)?\s*(?::([^;{]*))?\{", re.M)
+TYPE = re.compile(r"^(?:class|struct|enum class|enum)\s+(?:\[\[nodiscard\]\]\s+)?(\w+)(?:\s+final)?(?:\s*:[^;{]*)?\s*\{", re.M)
+MOST_OF_A_LINE = 120
+
+
+def sources(root, *folders):
+    """Returns the texts of C++ files by their paths."""
+    return {path.relative_to(root): path.read_text(encoding="utf-8") for folder in folders
+            for path in sorted((root / folder).rglob("*")) if path.suffix in (".h", ".cpp", ".cu")}
+
+
+def wings_of(root):
+    """Returns the function that tells the wing of a path, or None for one of the core."""
+    places = {}
+    listed = root / "scripts" / "wings.txt"
+    for line in listed.read_text(encoding="utf-8").splitlines() if listed.is_file() else []:
+        if line and not line.startswith("#"):
+            wing, place = line.split()
+            places[place] = wing
+
+    def wing_of(path):
+        parts = path.parts
+        if parts[:2] == ("src", "wings"):
+            return parts[2]
+        for folder in path.parents:
+            if f"{folder}/" in places:
+                return places[f"{folder}/"]
+        return places.get(str(path.with_suffix("")))
+    return wing_of
+
+
+def includes_of_wings(files, wing_of):
+    """Returns the numbers of includes of wings' headers that files of the core have, and files of other wings."""
+    core = between = 0
+    for path, text in files.items():
+        for name in INCLUDE.findall(text):
+            included = pathlib.Path("src") / name
+            wing = wing_of(included) if included in files else None
+            if wing and wing_of(path) is None:
+                core += 1
+            elif wing and wing_of(path) != wing:
+                between += 1
+    return core, between
+
+
+def lonely_classes(own, tests):
+    """Returns the number of classes with pure virtual methods that one class or none derives from, the tests' included."""
+    abstract, derived = set(), collections.defaultdict(set)
+    for text in [*own.values(), *tests.values()]:
+        for match in CLASS.finditer(text):
+            for base in re.findall(r"(\w+)(?:<[^<>]*>)?\s*(?:,|$)", (match.group(2) or "").strip()):
+                derived[base].add(match.group(1))
+    for text in own.values():
+        for match in CLASS.finditer(text):
+            end = text.find("\n};", match.end())
+            if re.search(r"\bvirtual\b[^;]*= 0;", text[match.end():end]):
+                abstract.add(match.group(1))
+    return sum(len(derived[name]) <= 1 for name in abstract)
+
+
+def repeated_types(own):
+    places = collections.defaultdict(set)
+    for path, text in own.items():
+        for name in TYPE.findall(text):
+            places[name].add(path)
+    return sum(len(files) > 1 for files in places.values())
+
+
+def long_prose(root):
+    """Returns the number of lines of Markdown over MOST_OF_A_LINE characters. Tables, code and lines with one long address are no prose."""
+    count = 0
+    for path in [*sorted((root / "docs").rglob("*.md")), *sorted(root.glob("*.md"))]:
+        code = False
+        for line in path.read_text(encoding="utf-8").splitlines():
+            code ^= line.startswith("```")
+            table = line.startswith(("|", "    ", "<!--"))
+            longest = max(map(len, line.split()), default=0)
+            count += not code and not table and len(line) > MOST_OF_A_LINE and longest < MOST_OF_A_LINE / 2
+    return count
+
+
+def counts(root):
+    own, tests = sources(root, "src", "include", "tools"), sources(root, "tests")
+    headers = [text for path, text in sources(root, "include").items()
+               if len(path.parts) == 3 and path.stem not in UMBRELLAS]
+    wing_of = wings_of(root)
+    core, between = includes_of_wings(own, wing_of)
+    lines = lambda texts: sum(len(text.splitlines()) for text in texts)
+    return dict(zip(CEILINGS, (
+        lines(text for path, text in own.items() if wing_of(path) is None), len(headers), lines(headers), core, between,
+        sum(len(re.findall(r"(?:fail|throw_error|throw)\s*<?\s*Unimplemented\b", text)) for text in own.values()),
+        lonely_classes(own, tests), repeated_types(own), long_prose(root)), strict=True))
+
+
+def main(root):
+    counted = counts(root)
+    problems = [f"{name}: {number}, at most {CEILINGS[name]} are wanted" for name, number in counted.items() if number > CEILINGS[name]]
+    print("\n".join(problems) if problems else "counts: " + "; ".join(f"{name} {number}" for name, number in counted.items()))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(pathlib.Path(sys.argv[1])))
