@@ -17,13 +17,13 @@ CEILINGS = {
     "includes between wings": 12,
     "errors that say Unimplemented": 121,
     "abstract classes with one implementation": 28,
-    "type names that stand in several files": 66,
+    "type names that stand in several files": 34,
     "lines of prose over 120 characters": 1763,
 }
 UMBRELLAS = {"cluster", "cohort", "data", "models", "train"}
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
-CLASS = re.compile(r"^[ ]*(?:class|struct)\s+(?:\[\[nodiscard\]\]\s+)?(\w+)(?:\s+final)?\s*(?::([^;{]*))?\{", re.M)
-TYPE = re.compile(r"^(?:class|struct|enum class|enum)\s+(?:\[\[nodiscard\]\]\s+)?(\w+)(?:\s+final)?(?:\s*:[^;{]*)?\s*\{", re.M)
+CLASS = re.compile(r"^[ ]*(?:class|struct)\s+(?:\[\[nodiscard\]\]\s+)?(\w+)(?:\s+final)?\s*(?::(?!:)([^;{]*))?\{", re.M)
+TYPE = re.compile(r"^(?:class|struct|enum class|enum)\s+(?:\[\[nodiscard\]\]\s+)?(\w+)(?:\s+final)?(?:\s*:(?!:)[^;{]*)?\s*\{", re.M)
 MOST_OF_A_LINE = 120
 
 
