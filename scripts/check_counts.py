@@ -16,8 +16,8 @@ CEILINGS = {
     "includes from the core into wings": 129,
     "includes between wings": 12,
     "errors that say Unimplemented": 121,
-    "abstract classes with one implementation": 28,
-    "type names that stand in several files": 34,
+    "abstract classes with one implementation": 27,
+    "type names that stand in several files": 13,
     "lines of prose over 120 characters": 1763,
 }
 UMBRELLAS = {"cluster", "cohort", "data", "models", "train"}

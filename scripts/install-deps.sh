@@ -8,7 +8,7 @@ set -euo pipefail
 # Nothing of protobuf-compiler-grpc is called, but the CMake package of libgrpc++-dev fails without its files.
 build="g++ cmake ninja-build ccache make pkg-config libtorch-dev libopenblas0-pthread libspdlog-dev libfmt-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libjpeg-dev libpng-dev libyaml-cpp-dev libcurl4-openssl-dev libssl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgloo-dev libisal-dev mold"
 [ -z "${TORCH:-}" ] || build=${build/libtorch-dev libopenblas0-pthread /}
-test="$build openssl libopenmpi-dev openmpi-bin libgtest-dev libgmock-dev python3 python3-torch python3-numpy python3-pil python3-torchvision chromium"
+test="$build iproute2 openssl libopenmpi-dev openmpi-bin libgtest-dev libgmock-dev python3 python3-torch python3-numpy python3-pil python3-torchvision chromium"
 lint="$build libopenmpi-dev libgtest-dev libgmock-dev python3 clang clang-format clang-tidy libclang-rt-dev libomp-dev"
 docs="doxygen python3"
 
@@ -27,7 +27,7 @@ case "${1:-all}" in
   lint) wanted=$lint ;;
   docs) wanted=$docs ;;
   all) wanted="$test $lint $docs" ;;
-  cluster) wanted="$test iproute2 openssh-client openssh-server slurm-wlm munge" ;;
+  cluster) wanted="$test openssh-client openssh-server slurm-wlm munge" ;;
   package) wanted="$build libopenmpi-dev dpkg-dev file" ;;
   fresh) wanted="debootstrap debian-archive-keyring ca-certificates git util-linux mount" ;;
   image) wanted="mmdebstrap debian-archive-keyring dpkg-dev python3" ;;
