@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "base/first_derivative.h"
 #include "base/libtorch_compat.h"
+#include "base/operation_refused.h"
 #include "cohort/mesh_strategy.h"
 #include "cohort/replica.h"
 #include "strategy/core.h"
@@ -41,10 +42,10 @@ std::string text_of(const AttentionArgs& args) {
 const Grid& require_query(const AttentionArgs& args) {
   const Layout& layout = layout_of(args.query);
   if (is_cut_along_steps(args.query) && layout.grid.parts.size() == 1) return layout.grid;
-  fail<Unimplemented>(text_of(args), "the queries are ", args.query.sizes(), " [examples, heads, steps, size], cut ",
-                      "along ", layout.cut_dims().size() == 1 ? "dimension " : "dimensions ",
-                      c10::Join(", ", layout.cut_dims()), "; attention in parts wants them cut along dimension ",
-                      kSteps, " alone, on an axis that cuts nothing else");
+  fail<OperationRefused>(text_of(args), "the queries are ", args.query.sizes(), " [examples, heads, steps, size], cut ",
+                         "along ", layout.cut_dims().size() == 1 ? "dimension " : "dimensions ",
+                         c10::Join(", ", layout.cut_dims()), "; attention in parts wants them cut along dimension ",
+                         kSteps, " alone, on an axis that cuts nothing else");
 }
 
 // Exchanges [examples, heads, own steps, size] and [examples, own heads, steps, size].
@@ -125,10 +126,10 @@ Tensor attend_in_ring(const AttentionArgs& args, const Grid& grid) {
   const Layout& layout = layout_of(args.query);
   const int64_t parts = grid.parts.front();
   if (args.dropout > 0.0) {
-    fail<Unimplemented>(text_of(args),
-                        "dropout of weights draws a number for each pair of positions, which no replica ",
-                        "of a ring of ", parts, " has (SequenceAttention::kRing); a dropout of 0, or ",
-                        "SequenceAttention::kUlysses, would fit");
+    fail<OperationRefused>(text_of(args),
+                           "dropout of weights draws a number for each pair of positions, which no replica ",
+                           "of a ring of ", parts, " has (SequenceAttention::kRing); a dropout of 0, or ",
+                           "SequenceAttention::kUlysses, would fit");
   }
   Ring ring{.line = grid.line,
             .ranks = {},
@@ -159,9 +160,9 @@ torch::Tensor attend(const AttentionArgs& given) {
   const Grid grid = require_query(args);
   for (const Tensor& mask : args.masks) {
     if (mask.scalar_type() == torch::kBool && mask.dim() == 4) continue;
-    fail<Unimplemented>(text_of(args), "a mask is ", mask.scalar_type(), " ", mask.sizes(),
-                        ", which cannot be cut with the positions; wanted one of bool that says what is seen, ",
-                        "[examples or 1, heads or 1, queries or 1, keys or 1]");
+    fail<OperationRefused>(text_of(args), "a mask is ", mask.scalar_type(), " ", mask.sizes(),
+                           ", which cannot be cut with the positions; wanted one of bool that says what is seen, ",
+                           "[examples or 1, heads or 1, queries or 1, keys or 1]");
   }
   if (const auto half = compat::Autocast::in_force(args.query.device().type())) {
     for (Tensor* each : {&args.query, &args.key, &args.value}) *each = each->to(*half);

@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/first_derivative.h"
+#include "base/operation_refused.h"
 #include "strategy/along_line.h"
 #include "strategy/space/rules.h"
 
@@ -195,7 +196,7 @@ const Layout& layout_of(const torch::Tensor& tensor) {
 // A rule's results are leaves. One that is none came out of a function of one's own, which has hidden its part's graph.
 const torch::Tensor& part_of(const torch::Tensor& tensor) {
   if (!tensor.is_leaf()) {
-    fail<Unimplemented>(
+    fail<OperationRefused>(
         "[space] a tensor of ", tensor.sizes(), " of which this replica has a part came out of a ",
         "torch::autograd::Function, such as remat's; functions of one's own take and give parts, which ",
         "Replica::halo() and Replica::join() have");

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/operation_refused.h"
 #include "strategy/along_line.h"
 
 namespace cohort::space {
@@ -147,9 +148,10 @@ void Call::refuse(const std::string& why) {
     if (other.defined() && other.dim() > 1 && !is_divided(other))
       text += c10::str(", with a tensor of ", other.sizes());
   }
-  fail<Unimplemented>(text, ", cannot be computed in parts: ", why,
-                      "; gather the tensor first (experimental_replicate_to_logical_devices), or leave the dimension "
-                      "whole");
+  fail<OperationRefused>(
+      text, ", cannot be computed in parts: ", why,
+      "; gather the tensor first (experimental_replicate_to_logical_devices), or leave the dimension "
+      "whole");
 }
 
 int64_t wrapped(int64_t dim, int64_t rank) {

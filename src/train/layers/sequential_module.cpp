@@ -2,9 +2,9 @@
 
 #include <map>
 #include <set>
-#include <string_view>
 
 #include "base/fail.h"
+#include "base/operation_refused.h"
 #include "cohort/pipeline_strategy.h"
 #include "strategy/context.h"
 #include "strategy/pipeline/microbatch_call.h"
@@ -12,9 +12,6 @@
 namespace cohort {
 
 namespace {
-
-// The beginning of errors of operations that cannot be done with images in parts, which do not know the layer.
-constexpr std::string_view kOfParts = "[space]";
 
 template <typename Fn>
 void walk(const std::vector<Layer>& layers, BuildContext context, const Fn& fn) {
@@ -91,8 +88,7 @@ torch::Tensor SequentialModule::forward(const torch::Tensor& input, const torch:
       x = entering(i, x);
       x = pooled_[i].convolution == nullptr ? layers_[i]->forward(x) : forward_pooled(i, x);
     }
-  } catch (const Unimplemented& error) {
-    if (std::string_view(error.what()).substr(0, kOfParts.size()) != kOfParts) throw;
+  } catch (const OperationRefused& error) {
     fail<Unimplemented>("[model] the layer \"", named_children()[i].key(), "\": ", error.what());
   }
   return x;
