@@ -112,7 +112,7 @@ def counts(root):
     lines = lambda texts: sum(len(text.splitlines()) for text in texts)
     return dict(zip(CEILINGS, (
         lines(text for path, text in own.items() if wing_of(path) is None), len(headers), lines(headers), core, between,
-        sum(len(re.findall(r"(?:fail|throw_error|throw)\s*<?\s*Unimplemented\b", text)) for text in own.values()),
+        sum(len(re.findall(r"(?:fail|throw_error|throw)\s*<?\s*(?:Unimplemented|OperationRefused)\b", text)) for text in own.values()),
         lonely_classes(own, tests), repeated_types(own), long_prose(root)), strict=True))
 
 

@@ -34,7 +34,7 @@ struct ThreadRecord {
   std::vector<SpanRecord> spans;
 };
 
-struct Recorder {
+struct TraceRecorder {
   std::mutex mutex;
   std::vector<std::shared_ptr<ThreadRecord>> threads;
   int64_t made = 0;
@@ -42,8 +42,8 @@ struct Recorder {
   Clock::time_point begin;
 };
 
-Recorder& recorder() {
-  static Recorder made;
+TraceRecorder& recorder() {
+  static TraceRecorder made;
   return made;
 }
 

@@ -27,23 +27,23 @@ std::vector<int64_t> shape_of_rows(const torch::Tensor& table, int64_t count) {
   return shape;
 }
 
-struct Numbered {
+struct NumberedRow {
   uint64_t index = 0;
   int64_t place = 0;
 };
 
 // Sorts by the index and keeps the order of equal ones (a radix sort, least significant digits first).
-void sort_by_index(std::vector<Numbered>& list) {
+void sort_by_index(std::vector<NumberedRow>& list) {
   constexpr int kBits = 11;
   constexpr uint64_t kDigits = uint64_t{1} << kBits;
   uint64_t largest = 0;
-  for (const Numbered& each : list) largest = std::max(largest, each.index);
-  std::vector<Numbered> sorted(list.size());
+  for (const NumberedRow& each : list) largest = std::max(largest, each.index);
+  std::vector<NumberedRow> sorted(list.size());
   for (int shift = 0; shift < 64 && (largest >> shift) != 0; shift += kBits) {
     std::vector<std::size_t> begins(kDigits + 1);
-    for (const Numbered& each : list) ++begins[((each.index >> shift) % kDigits) + 1];
+    for (const NumberedRow& each : list) ++begins[((each.index >> shift) % kDigits) + 1];
     for (std::size_t digit = 1; digit < begins.size(); ++digit) begins[digit] += begins[digit - 1];
-    for (const Numbered& each : list) sorted[begins[(each.index >> shift) % kDigits]++] = each;
+    for (const NumberedRow& each : list) sorted[begins[(each.index >> shift) % kDigits]++] = each;
     list.swap(sorted);
   }
 }
@@ -80,7 +80,7 @@ class LookUp : public torch::autograd::Function<LookUp> {
 UniqueRows unique_rows(const torch::Tensor& indices) {
   const int64_t count = indices.numel();
   const auto* index = indices.data_ptr<int64_t>();
-  std::vector<Numbered> list(static_cast<std::size_t>(count));
+  std::vector<NumberedRow> list(static_cast<std::size_t>(count));
   const int64_t least = count > 0 ? *std::min_element(index, index + count) : 0;
   for (int64_t i = 0; i < count; ++i) {
     list[static_cast<std::size_t>(i)] = {static_cast<uint64_t>(index[i]) - static_cast<uint64_t>(least), i};
@@ -90,7 +90,7 @@ UniqueRows unique_rows(const torch::Tensor& indices) {
   auto* const unique = result.unique.data_ptr<int64_t>();
   auto* const inverse = result.inverse.data_ptr<int64_t>();
   int64_t different = 0;
-  for (const Numbered& each : list) {
+  for (const NumberedRow& each : list) {
     const int64_t own = index[each.place];
     if (different == 0 || unique[different - 1] != own) unique[different++] = own;
     inverse[each.place] = different - 1;

@@ -17,7 +17,7 @@ torch::Tensor annotated(const torch::Tensor& tensor, const std::vector<int64_t>&
   return make_tensor(make_node(kShardOp, {value, c10::IValue(tiles)}, value.type()), tensor.device());
 }
 
-class Shard : public torch::autograd::Function<Shard> {
+class MarkSharding : public torch::autograd::Function<MarkSharding> {
  public:
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& tensor,
                                const std::vector<int64_t>& tiles) {
@@ -39,7 +39,7 @@ torch::Tensor shard(const torch::Tensor& tensor, const std::vector<int64_t>& til
                           c10::Join(", ", tiles), "] tiles, wanted a recorded one and a number of 1 or more for each ",
                           "of its dimensions");
   }
-  return Shard::apply(tensor, tiles);
+  return MarkSharding::apply(tensor, tiles);
 }
 
 }  // namespace cohort::record

@@ -36,12 +36,12 @@ constexpr std::size_t kMostBytes = std::size_t{8} << 30;  // of messages that ar
 class Reactor;
 
 // A call as handlers see it. It outlives the reactor if a handler keeps it; the reactor outlives its answer.
-class Call final : public RpcCall {
+class ServedCall final : public RpcCall {
  public:
-  explicit Call(Reactor& reactor) : reactor_(&reactor) {}
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
-  ~Call() override { finish({}, {grpc::StatusCode::INTERNAL, "[rpc] the call was not answered"}); }
+  explicit ServedCall(Reactor& reactor) : reactor_(&reactor) {}
+  ServedCall(const ServedCall&) = delete;
+  ServedCall& operator=(const ServedCall&) = delete;
+  ~ServedCall() override { finish({}, {grpc::StatusCode::INTERNAL, "[rpc] the call was not answered"}); }
 
   const Frame& request() const override { return request_; }
   Frame& request() { return request_; }
@@ -65,8 +65,8 @@ class Call final : public RpcCall {
 // The end of one call towards gRPC. It deletes itself when gRPC is done with it.
 class Reactor final : public grpc::ServerGenericBidiReactor {
  public:
-  Reactor(std::string method, std::function<void(const std::string&, std::shared_ptr<Call>)> serve)
-      : method_(std::move(method)), serve_(std::move(serve)), call_(std::make_shared<Call>(*this)) {
+  Reactor(std::string method, std::function<void(const std::string&, std::shared_ptr<ServedCall>)> serve)
+      : method_(std::move(method)), serve_(std::move(serve)), call_(std::make_shared<ServedCall>(*this)) {
     StartRead(&call_->request());
   }
 
@@ -78,7 +78,7 @@ class Reactor final : public grpc::ServerGenericBidiReactor {
     }
   }
   void OnCancel() override {
-    if (const std::shared_ptr<Call> call = watched_.lock()) call->cancel();
+    if (const std::shared_ptr<ServedCall> call = watched_.lock()) call->cancel();
   }
   void OnDone() override { delete this; }
 
@@ -90,13 +90,13 @@ class Reactor final : public grpc::ServerGenericBidiReactor {
 
  private:
   std::string method_;
-  std::function<void(const std::string&, std::shared_ptr<Call>)> serve_;
-  std::shared_ptr<Call> call_;  // null once a handler has the call
-  std::weak_ptr<Call> watched_ = call_;
+  std::function<void(const std::string&, std::shared_ptr<ServedCall>)> serve_;
+  std::shared_ptr<ServedCall> call_;  // null once a handler has the call
+  std::weak_ptr<ServedCall> watched_ = call_;
   Frame reply_;
 };
 
-void Call::finish(const Frame& frame, const grpc::Status& status) {
+void ServedCall::finish(const Frame& frame, const grpc::Status& status) {
   Reactor* reactor = nullptr;
   {
     const std::lock_guard lock(mutex_);
@@ -105,12 +105,12 @@ void Call::finish(const Frame& frame, const grpc::Status& status) {
   if (reactor != nullptr) reactor->answer(frame, status);
 }
 
-struct Place {
+struct HostAndPort {
   std::string host;
   int port = 0;
 };
 
-Place place_of(const std::string& address, const std::string& name) {
+HostAndPort place_of(const std::string& address, const std::string& name) {
   const std::size_t colon = address.rfind(':');
   const std::string port = colon == std::string::npos ? "" : address.substr(colon + 1);
   // A cluster's address has no port 0, which is any port here.
@@ -162,7 +162,7 @@ class RpcServer::Impl final : public grpc::CallbackGenericService {
         quick_pool_(1),
         pool_(std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : std::max(2, hardware_cores()))),
         local_(tls_identity(options.security)) {
-    const Place place = place_of(address, options.name);
+    const HostAndPort place = place_of(address, options.name);
     require_safe(place.host, address, options);
     for (const std::string& host : options.further_hosts) require_safe(host, host, options);
     start(options.security);
@@ -190,7 +190,7 @@ class RpcServer::Impl final : public grpc::CallbackGenericService {
   std::shared_ptr<Channel> local_channel() { return std::make_shared<Channel>(server_->InProcessChannel({})); }
 
   grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* context) override {
-    return new Reactor(context->method(), [this](const std::string& method, std::shared_ptr<Call> call) {
+    return new Reactor(context->method(), [this](const std::string& method, std::shared_ptr<ServedCall> call) {
       ThreadPool& pool = quick_.contains(method) ? quick_pool_ : *pool_;
       pool.submit([this, method, call = std::move(call)] {
         try {

@@ -15,16 +15,16 @@ namespace cohort {
 namespace {
 
 // A use of memory, and what makes it smaller.
-struct Row {
+struct UseOfMemory {
   int64_t bytes = 0;
   std::string use;
   std::string help;
 };
 
-std::vector<Row> rows_of(const MemoryUse& use) {
+std::vector<UseOfMemory> rows_of(const MemoryUse& use) {
   const AllocatorFigures figures = use.allocator.value_or(AllocatorFigures{});
   const int64_t most = std::max(figures.peak, use.memory.peak);
-  std::vector<Row> rows = {
+  std::vector<UseOfMemory> rows = {
       {use.held.parameters, "parameters",
        "parameters in parts (sharding stage 3, --sharding_stage=3; a mesh with an axis model)"},
       {use.held.gradients, "gradients", "gradients in parts (sharding stage 2, --sharding_stage=2)"},
@@ -80,17 +80,18 @@ std::string bytes_text(int64_t bytes) {
 }
 
 std::string out_of_memory_text(const MemoryUse& use, const std::string& said) {
-  std::vector<Row> rows = rows_of(use);
+  std::vector<UseOfMemory> rows = rows_of(use);
   std::string text = fmt::format("[device] {} of {} has no memory left: {}\n  held by", use.device,
                                  bytes_text(use.memory.total), said);
-  for (const Row& row : rows) {
+  for (const UseOfMemory& row : rows) {
     if (row.bytes > 0) text += fmt::format("{} {} {}", text.ends_with("by") ? "" : ",", row.use, bytes_text(row.bytes));
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.bytes > b.bytes; });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const UseOfMemory& a, const UseOfMemory& b) { return a.bytes > b.bytes; });
   text += "\n  what would help:";
   // What holds little is not worth a sentence.
   constexpr int64_t kSmallPart = 10;
-  for (const Row& row : rows) {
+  for (const UseOfMemory& row : rows) {
     const bool counts = row.bytes > 0 && row.bytes >= rows.front().bytes / kSmallPart;
     if (counts) text += (text.ends_with(":") ? " " : "; ") + row.help;
   }

@@ -29,13 +29,13 @@ std::vector<ModuleTensor> distinct(const Named& named) {
 }
 
 // A tensor and the bytes between its first and its last element.
-struct Extent {
+struct TensorExtent {
   const ModuleTensor* of = nullptr;
   const char* kind = nullptr;
   MemoryRange range;
 };
 
-void add_extents(std::vector<Extent>& extents, const std::vector<ModuleTensor>& tensors, const char* kind) {
+void add_extents(std::vector<TensorExtent>& extents, const std::vector<ModuleTensor>& tensors, const char* kind) {
   for (const ModuleTensor& each : tensors) {
     if (is_absent(each.tensor)) continue;
     if (const auto range = memory_range(each.tensor)) extents.push_back({.of = &each, .kind = kind, .range = *range});
@@ -43,7 +43,7 @@ void add_extents(std::vector<Extent>& extents, const std::vector<ModuleTensor>& 
 }
 
 // Returns whether two tensors whose extents overlap have an element in common. Columns of one matrix have none.
-bool have_common_element(const Extent& first, const Extent& second) {
+bool have_common_element(const TensorExtent& first, const TensorExtent& second) {
   const torch::Tensor& a = first.of->tensor;
   const torch::Tensor& b = second.of->tensor;
   if (a.device() != b.device()) return false;
@@ -58,7 +58,7 @@ bool have_common_element(const Extent& first, const Extent& second) {
   return at::isin(places(b, distance / item).reshape({-1}), places(a, 0).reshape({-1})).any().item<bool>();
 }
 
-[[noreturn]] void refuse(const Extent& first, const Extent& second) {
+[[noreturn]] void refuse(const TensorExtent& first, const TensorExtent& second) {
   fail<InvalidArgument>("[strategy] the ", first.kind, " ", first.of->name, " and the ", second.kind, " ",
                         second.of->name,
                         " share memory but are not the same parameter; to tie two parameters, register the very same ",
@@ -78,15 +78,15 @@ std::vector<ModuleTensor> distinct_buffers(const torch::nn::Module& module) {
 void require_apart(const torch::nn::Module& module) {
   const std::vector<ModuleTensor> parameters = distinct_parameters(module);
   const std::vector<ModuleTensor> buffers = distinct_buffers(module);
-  std::vector<Extent> extents;
+  std::vector<TensorExtent> extents;
   add_extents(extents, parameters, "parameter");
   add_extents(extents, buffers, "buffer");
   std::stable_sort(extents.begin(), extents.end(),
-                   [](const Extent& a, const Extent& b) { return a.range.begin < b.range.begin; });
-  std::vector<const Extent*> open;  // those that reach beyond the beginning of the current one
-  for (const Extent& each : extents) {
-    std::erase_if(open, [&](const Extent* before) { return before->range.end <= each.range.begin; });
-    for (const Extent* before : open) {
+                   [](const TensorExtent& a, const TensorExtent& b) { return a.range.begin < b.range.begin; });
+  std::vector<const TensorExtent*> open;  // those that reach beyond the beginning of the current one
+  for (const TensorExtent& each : extents) {
+    std::erase_if(open, [&](const TensorExtent* before) { return before->range.end <= each.range.begin; });
+    for (const TensorExtent* before : open) {
       if (!before->of->tensor.requires_grad() && !each.of->tensor.requires_grad()) continue;
       if (have_common_element(*before, each)) refuse(*before, each);
     }

@@ -12,7 +12,7 @@ namespace cohort {
 
 namespace {
 
-struct Pod {
+struct KubernetesPod {
   std::string name;
   std::string ip;
 };
@@ -40,7 +40,7 @@ HttpRequest pods_request(const KubernetesOptions& options, const std::string& se
 }
 
 // Adds the running pods of a selector. Pods that have ended belong to an earlier run.
-void add_pods(const KubernetesOptions& options, const std::string& selector, std::vector<Pod>& pods) {
+void add_pods(const KubernetesOptions& options, const std::string& selector, std::vector<KubernetesPod>& pods) {
   const HttpRequest request = pods_request(options, selector);
   const std::string answer = options.fetch(request);
   const nlohmann::json tree = nlohmann::json::parse(answer, nullptr, /*allow_exceptions=*/false);
@@ -59,13 +59,13 @@ void add_pods(const KubernetesOptions& options, const std::string& selector, std
   }
 }
 
-std::map<std::string, std::vector<Pod>> pods_by_job(const KubernetesOptions& options) {
-  std::map<std::string, std::vector<Pod>> jobs;
+std::map<std::string, std::vector<KubernetesPod>> pods_by_job(const KubernetesOptions& options) {
+  std::map<std::string, std::vector<KubernetesPod>> jobs;
   for (const auto& [job, selectors] : options.job_labels) {
-    std::vector<Pod>& pods = jobs[job];
+    std::vector<KubernetesPod>& pods = jobs[job];
     for (const std::string& selector : selectors) add_pods(options, selector, pods);
     if (pods.empty()) fail<FailedPrecondition>("[cluster] kubernetes: no pod of job ", job, " is there");
-    std::sort(pods.begin(), pods.end(), [](const Pod& a, const Pod& b) { return a.name < b.name; });
+    std::sort(pods.begin(), pods.end(), [](const KubernetesPod& a, const KubernetesPod& b) { return a.name < b.name; });
   }
   return jobs;
 }
@@ -75,7 +75,7 @@ std::map<std::string, std::vector<Pod>> pods_by_job(const KubernetesOptions& opt
 ClusterSpec KubernetesResolver::cluster_spec() const {
   std::map<std::string, std::vector<std::string>> jobs;
   for (const auto& [job, pods] : pods_by_job(options_)) {
-    for (const Pod& pod : pods) jobs[job].push_back(Address{pod.ip, options_.port}.to_string());
+    for (const KubernetesPod& pod : pods) jobs[job].push_back(Address{pod.ip, options_.port}.to_string());
   }
   return ClusterSpec(jobs);
 }

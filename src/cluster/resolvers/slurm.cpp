@@ -21,7 +21,7 @@ struct Seat {
   int on_node = 0;  // the index among the tasks of its node
 };
 
-struct Step {
+struct SlurmStep {
   std::vector<Seat> seats;
   int most_per_node = 1;
 };
@@ -72,13 +72,14 @@ std::vector<Seat> seat(const std::vector<std::string>& hosts, const std::vector<
   return seats;
 }
 
-Step read_step(const SlurmOptions& options) {
+SlurmStep read_step(const SlurmOptions& options) {
   const Environment& variables = options.variables;
   const int tasks = number_of(variables, "SLURM_STEP_NUM_TASKS", 1);
   const auto hosts = expand_host_list(text_of(variables, "SLURM_STEP_NODELIST"), "SLURM_STEP_NODELIST");
   const std::vector<int> counts = tasks_per_node(options, hosts.size(), tasks);
   const bool cyclic = variable(variables, "SLURM_DISTRIBUTION").value_or("").starts_with("cyclic");
-  Step step{.seats = seat(hosts, counts, cyclic), .most_per_node = *std::max_element(counts.begin(), counts.end())};
+  SlurmStep step{.seats = seat(hosts, counts, cyclic),
+                 .most_per_node = *std::max_element(counts.begin(), counts.end())};
 
   const int rank = number_of(variables, "SLURM_PROCID", 0);
   if (rank >= tasks) {
@@ -132,7 +133,7 @@ std::vector<int> gpus_on_node(const SlurmOptions& options) {
 }  // namespace
 
 ClusterSpec SlurmResolver::cluster_spec() const {
-  const Step step = read_step(options_);
+  const SlurmStep step = read_step(options_);
   const std::vector<TaskId> tasks = assign(options_, step.seats.size());
   std::map<std::string, ClusterSpec::Tasks> jobs;
   for (std::size_t rank = 0; rank < tasks.size(); ++rank) {
@@ -143,13 +144,13 @@ ClusterSpec SlurmResolver::cluster_spec() const {
 }
 
 std::optional<TaskId> SlurmResolver::task() const {
-  const Step step = read_step(options_);
+  const SlurmStep step = read_step(options_);
   return assign(options_,
                 step.seats.size())[static_cast<std::size_t>(number_of(options_.variables, "SLURM_PROCID", 0))];
 }
 
 std::vector<int> SlurmResolver::visible_gpus() const {
-  const Step step = read_step(options_);
+  const SlurmStep step = read_step(options_);
   const std::vector<int> node = gpus_on_node(options_);
   const int there = static_cast<int>(node.size());
   const int each = options_.gpus_per_task.value_or(there / step.most_per_node);

@@ -12,14 +12,14 @@ namespace {
 
 constexpr const char* kNotTorchrun = "not started by torchrun?";
 
-struct Launch {
+struct TorchrunLaunch {
   int rank = 0;
   int size = 1;
   Address master;
 };
 
-Launch read_launch(const Environment& variables) {
-  Launch launch;
+TorchrunLaunch read_launch(const Environment& variables) {
+  TorchrunLaunch launch;
   launch.rank = require_number(variables, "RANK", "torchrun", kNotTorchrun);
   launch.size = require_number(variables, "WORLD_SIZE", "torchrun", kNotTorchrun, 1);
   launch.master.host = require_variable(variables, "MASTER_ADDR", "torchrun", kNotTorchrun);
@@ -31,7 +31,7 @@ Launch read_launch(const Environment& variables) {
 
 // Returns the leader's address. torchrun itself listens on MASTER_PORT with a store, so worker 0 picks another port and
 // leaves it in the store.
-Address ask_agent(const TorchrunOptions& options, const Launch& launch) {
+Address ask_agent(const TorchrunOptions& options, const TorchrunLaunch& launch) {
   const std::string key = "cohort/leader/" + variable(options.variables, "TORCHELASTIC_RESTART_COUNT").value_or("0");
   try {
     c10d::TCPStoreOptions store_options;
@@ -57,7 +57,7 @@ Address ask_agent(const TorchrunOptions& options, const Launch& launch) {
 }  // namespace
 
 ClusterSpec TorchrunResolver::cluster_spec() const {
-  const Launch launch = read_launch(options_.variables);
+  const TorchrunLaunch launch = read_launch(options_.variables);
   const bool agent_listens = variable(options_.variables, "TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
   const Address leader = agent_listens ? ask_agent(options_, launch) : launch.master;
   std::vector<std::string> addresses(static_cast<std::size_t>(launch.size));

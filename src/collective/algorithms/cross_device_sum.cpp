@@ -39,13 +39,13 @@ bool on_request(const std::vector<torch::Device>&) {
   return false;
 }
 
-struct Row {
+struct SumRow {
   std::string_view name;
   bool (*automatic)(const std::vector<torch::Device>&);  // returns whether auto takes it
   CrossDeviceSum (*make)();                              // null: NCCL's
 };
 
-constexpr Row kTable[] = {
+constexpr SumRow kTable[] = {
     {"nccl", nccl_suits, nullptr},
     {"ring", one_kind, make_ring},
     {"reduction_to_one_device", any_device, make_reduction_to_one_device},
@@ -67,14 +67,14 @@ CrossDeviceSum make_nccl_sum(const std::vector<torch::Device>& devices, std::chr
 
 std::vector<std::string_view> cross_device_sum_names() {
   std::vector<std::string_view> names;
-  for (const Row& row : kTable) names.push_back(row.name);
+  for (const SumRow& row : kTable) names.push_back(row.name);
   return names;
 }
 
 CrossDeviceSum make_cross_device_sum(std::string_view name, const std::vector<torch::Device>& devices,
                                      std::chrono::milliseconds timeout) {
   std::string known = "auto";
-  for (const Row& row : kTable) {
+  for (const SumRow& row : kTable) {
     if (name == row.name || (name == "auto" && row.automatic(devices))) {
       return row.make == nullptr ? make_nccl_sum(devices, timeout) : row.make();
     }

@@ -15,9 +15,9 @@ namespace {
 using Tensors = std::vector<torch::Tensor>;
 
 // A rank's place in a level, and the others of its group and of its column.
-class Place {
+class PlaceInLevel {
  public:
-  Place(const Peers& peers, Levels levels)
+  PlaceInLevel(const Peers& peers, Levels levels)
       : level_(peers.size(), levels.front()),
         group_(level_.group_of(peers.rank())),
         index_(level_.index_of(peers.rank())),
@@ -73,7 +73,7 @@ torch::Tensor sum_of(const Tensors& parts, const torch::Tensor& own) {
 
 // Sends out[k] to the member that acts for column k and returns the sum of what all have sent to this one, in their
 // order, in the memory of `mine` where that is of the dtype of sums; `mine` itself where this rank acts for none.
-torch::Tensor sum_of_group(const Place& place, const Tensors& out, const torch::Tensor& mine) {
+torch::Tensor sum_of_group(const PlaceInLevel& place, const Tensors& out, const torch::Tensor& mine) {
   const auto index = static_cast<std::size_t>(place.index());
   const torch::Tensor none = mine.narrow(0, 0, 0);
   Tensors in(place.members(), none);
@@ -90,7 +90,8 @@ int64_t total(const std::vector<int64_t>& sizes, const std::vector<int>& ranks) 
 }
 
 // Returns for each group how much the ranks of a column have there.
-std::vector<int64_t> by_group(const Place& place, const std::vector<int64_t>& sizes, const std::vector<int>& ranks) {
+std::vector<int64_t> by_group(const PlaceInLevel& place, const std::vector<int64_t>& sizes,
+                              const std::vector<int>& ranks) {
   std::vector<int64_t> sums(static_cast<std::size_t>(place.level().groups()));
   for (const int rank : ranks) {
     sums[static_cast<std::size_t>(place.level().group_of(rank))] += sizes[static_cast<std::size_t>(rank)];
@@ -102,7 +103,7 @@ std::vector<int64_t> by_group(const Place& place, const std::vector<int64_t>& si
 
 // Each column adds up a slice, or all of a tensor that is small.
 void sum_by_levels(const Peers& peers, torch::Tensor& flat, Levels levels) {
-  const Place place(peers, levels);
+  const PlaceInLevel place(peers, levels);
   if (place.level().groups() == 1) return exchange_sum(peers, flat);
   const bool whole = is_small(flat);
   Tensors slices(place.members(), flat.narrow(0, 0, 0));
@@ -127,7 +128,7 @@ void sum_by_levels(const Peers& peers, torch::Tensor& flat, Levels levels) {
 }
 
 torch::Tensor sum_pieces_by_levels(const Peers& peers, const Tensors& pieces, Levels levels) {
-  const Place place(peers, levels);
+  const PlaceInLevel place(peers, levels);
   if (place.level().groups() == 1) return exchange_pieces(peers, pieces);
   std::vector<int64_t> sizes;
   for (const torch::Tensor& piece : pieces) sizes.push_back(piece.numel());
@@ -163,7 +164,7 @@ torch::Tensor sum_pieces_by_levels(const Peers& peers, const Tensors& pieces, Le
 
 Tensors gather_by_levels(const Peers& peers, const torch::Tensor& own, const std::vector<int64_t>& rows,
                          Levels levels) {
-  const Place place(peers, levels);
+  const PlaceInLevel place(peers, levels);
   if (place.level().groups() == 1) return exchange_gather(peers, own, rows);
   const torch::Tensor none = own.narrow(0, 0, 0);
   const auto buffer = [&](int64_t count) {

@@ -58,7 +58,7 @@ class ClickLine {
   bool ended_ = false;
 };
 
-struct Columns {
+struct ClickColumns {
   std::vector<float> labels;
   std::vector<float> dense;
   std::vector<int64_t> categories;
@@ -78,7 +78,7 @@ struct Columns {
   }
 };
 
-void read_file(const std::filesystem::path& file, Columns& columns) {
+void read_file(const std::filesystem::path& file, ClickColumns& columns) {
   std::ifstream in(file);
   std::string line;
   for (int64_t number = 1; std::getline(in, line); ++number) {
@@ -115,7 +115,7 @@ TrainTest criteo(const std::filesystem::path& place, const CriteoOptions& option
   if (!std::filesystem::exists(place, ignored)) {
     fail<NotFound>("[data] ", place.string(), ": there is no such file or folder of clicks");
   }
-  Columns columns;
+  ClickColumns columns;
   for (const std::filesystem::path& file : files_at(place)) read_file(file, columns);
   const auto count = static_cast<int64_t>(columns.labels.size());
   if (count == 0) fail<NotFound>("[data] ", place.string(), ": has no clicks");

@@ -24,12 +24,12 @@ double normal(Random& random) {
   return std::sqrt(-2.0 * std::log(1.0 - random.uniform())) * std::cos(kTurn * random.uniform());
 }
 
-struct Rule {
+struct ClickRule {
   std::vector<double> values;  // [category * kValues + value]
   std::array<double, kDenseFeatures> slopes{};
 
   // One rule for all seeds: a model that was trained on one can be evaluated on the clicks of another.
-  Rule() {
+  ClickRule() {
     Random random(/*seed=*/1, /*stream=*/1'000);
     for (int64_t i = 0; i < kCategories * kValues; ++i) values.push_back(normal(random));
     for (double& slope : slopes) slope = normal(random);
@@ -42,7 +42,7 @@ struct Rule {
 }  // namespace
 
 Clicks draw_clicks(int64_t count, uint64_t seed, uint64_t part) {
-  const Rule rule;
+  const ClickRule rule;
   Random random(seed, part);
   Clicks clicks{.dense = at::empty({count, kDenseFeatures}),
                 .categories = at::empty({count, kCategories}, torch::kLong),

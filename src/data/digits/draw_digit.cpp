@@ -15,15 +15,15 @@ namespace cohort::datasets {
 
 namespace {
 
-struct Point {
+struct StrokePoint {
   double x;
   double y;
 };
-using Stroke = std::vector<Point>;
+using Stroke = std::vector<StrokePoint>;
 using Glyph = std::vector<Stroke>;
 
 // Returns a part of an ellipse, from one angle to another (in degrees, clockwise from the right, y downwards).
-Stroke arc(Point centre, double rx, double ry, double from, double to) {
+Stroke arc(StrokePoint centre, double rx, double ry, double from, double to) {
   constexpr int kSteps = 14;
   Stroke stroke;
   for (int i = 0; i <= kSteps; ++i) {
@@ -69,7 +69,7 @@ Glyph glyph(int digit, bool other_way) {
 }
 
 // Lays ink along a segment: full inside the pen's radius, fading over one pixel.
-void draw_segment(DigitImage& image, Point a, Point b, double radius, double ink) {
+void draw_segment(DigitImage& image, StrokePoint a, StrokePoint b, double radius, double ink) {
   const double reach = radius + 0.5;
   // The first and the last pixel whose middle may be within reach.
   const auto first = [&](double edge) { return std::max(0, static_cast<int>(edge - reach - 0.5)); };
@@ -111,14 +111,14 @@ struct Affine {
     dx = 14.0 + random.uniform(-3.2, 3.2);
     dy = 14.0 + random.uniform(-2.6, 2.6);
   }
-  Point operator()(Point p) const { return {xx * p.x + xy * p.y + dx, yx * p.x + yy * p.y + dy}; }
+  StrokePoint operator()(StrokePoint p) const { return {xx * p.x + xy * p.y + dx, yx * p.x + yy * p.y + dy}; }
 };
 
 void draw_strays(DigitImage& image, Random& random) {
   const auto count = static_cast<int>(random.below(3));
   for (int i = 0; i < count; ++i) {
-    const Point a{random.uniform(0, kDigitSide), random.uniform(0, kDigitSide)};
-    const Point b{a.x + random.uniform(-5, 5), a.y + random.uniform(-5, 5)};
+    const StrokePoint a{random.uniform(0, kDigitSide), random.uniform(0, kDigitSide)};
+    const StrokePoint b{a.x + random.uniform(-5, 5), a.y + random.uniform(-5, 5)};
     // Each statement draws one number: compilers evaluate the arguments of a call in different orders.
     const double radius = random.uniform(0.3, 0.8);
     const double ink = random.uniform(0.3, 0.8);
@@ -142,8 +142,8 @@ DigitImage draw_digit(int digit, Random& random) {
   const double ink = random.uniform(0.6, 1.0);
   constexpr double kWobble = 0.11;
   for (const Stroke& stroke : glyph(digit, random.below(2) == 1)) {
-    std::vector<Point> points;
-    for (const Point& p : stroke) {
+    std::vector<StrokePoint> points;
+    for (const StrokePoint& p : stroke) {
       points.push_back(map({p.x + random.uniform(-kWobble, kWobble), p.y + random.uniform(-kWobble, kWobble)}));
     }
     for (std::size_t i = 1; i < points.size(); ++i) draw_segment(image, points[i - 1], points[i], radius, ink);

@@ -28,15 +28,16 @@ int64_t up_to(int64_t bound, const at::Generator& generator) {
   return at::randint(0, bound + 1, {}, generator, at::TensorOptions(torch::kLong)).item<int64_t>();
 }
 
-struct Box {
+struct PixelBox {
   int64_t top, left, height, width;
 };
 
-torch::Tensor part(const torch::Tensor& image, const Box& box) {
+torch::Tensor part(const torch::Tensor& image, const PixelBox& box) {
   return image.narrow(1, box.top, box.height).narrow(2, box.left, box.width);
 }
 
-Box random_box(int64_t height, int64_t width, const at::Generator& generator, const RandomResizedCropOptions& options) {
+PixelBox random_box(int64_t height, int64_t width, const at::Generator& generator,
+                    const RandomResizedCropOptions& options) {
   constexpr int kTries = 10;
   const auto area = static_cast<double>(height * width);
   for (int i = 0; i < kTries; ++i) {

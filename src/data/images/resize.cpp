@@ -32,7 +32,7 @@ double bicubic(double x) {
 }
 
 // The inputs that each output is made of, and how much of each.
-struct Weights {
+struct ResizeWeights {
   int64_t most = 0;             // inputs of an output
   std::vector<int64_t> first;   // [output]
   std::vector<int64_t> count;   // [output]
@@ -43,12 +43,12 @@ struct Weights {
   }
 };
 
-Weights weights_for(int64_t in, int64_t out, const ResizeOptions& options) {
+ResizeWeights weights_for(int64_t in, int64_t out, const ResizeOptions& options) {
   const bool cubic = options.interpolation == Interpolation::kBicubic;
   const double scale = static_cast<double>(in) / static_cast<double>(out);
   const double stretch = options.antialias ? std::max(scale, 1.0) : 1.0;
   const double support = (cubic ? 2.0 : 1.0) * stretch;
-  Weights weights;
+  ResizeWeights weights;
   weights.most = static_cast<int64_t>(std::ceil(support)) * 2 + 1;
   weights.values.assign(static_cast<std::size_t>(out * weights.most), 0);
   std::vector<double> exact(static_cast<std::size_t>(weights.most));

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kUnit = 16;  // units of a pixel
 
-struct Point {
+struct GridPoint {
   int64_t x;
   int64_t y;
 };
@@ -22,19 +22,19 @@ using Colour = std::array<int, 3>;
 
 // A convex region, in units: a polygon whose corners go round in one direction, or a disc.
 struct Region {
-  std::vector<Point> corners = {};
-  Point centre = {0, 0};
+  std::vector<GridPoint> corners = {};
+  GridPoint centre = {0, 0};
   int64_t radius = 0;
 
-  bool holds(Point p) const {
+  bool holds(GridPoint p) const {
     if (corners.empty()) {
       const int64_t dx = p.x - centre.x;
       const int64_t dy = p.y - centre.y;
       return dx * dx + dy * dy <= radius * radius;
     }
     for (std::size_t i = 0; i < corners.size(); ++i) {
-      const Point& a = corners[i];
-      const Point& b = corners[(i + 1) % corners.size()];
+      const GridPoint& a = corners[i];
+      const GridPoint& b = corners[(i + 1) % corners.size()];
       if ((b.x - a.x) * (p.y - a.y) - (b.y - a.y) * (p.x - a.x) < 0) return false;
     }
     return true;

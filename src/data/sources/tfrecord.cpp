@@ -12,10 +12,10 @@ namespace cohort {
 
 namespace {
 
-struct Numbered : RecordRange {
+struct NumberedRange : RecordRange {
   int64_t number = 0;
 };
-using Ranges = std::vector<Numbered>;
+using Ranges = std::vector<NumberedRange>;
 
 class RecordIterator final : public ElementIterator {
  public:
@@ -25,7 +25,7 @@ class RecordIterator final : public ElementIterator {
   bool next(Element& element) override {
     throw_if_stopped();
     for (; at_ < ranges_.size(); pass_on()) {
-      const Numbered& range = ranges_[at_];
+      const NumberedRange& range = ranges_[at_];
       if (!reader_) open();
       if (taken_ == range.count) continue;
       const int64_t offset = reader_->offset();

@@ -9,7 +9,7 @@ namespace cohort {
 namespace {
 
 // Drops `skip` elements, then passes one of every `stride`, at most `limit` of them (negative: all).
-struct Window {
+struct Selection {
   int64_t skip = 0;
   int64_t stride = 1;
   int64_t limit = -1;
@@ -17,7 +17,7 @@ struct Window {
 
 class WindowIterator final : public ElementIterator {
  public:
-  WindowIterator(std::unique_ptr<ElementIterator> input, const Window& window)
+  WindowIterator(std::unique_ptr<ElementIterator> input, const Selection& window)
       : input_(std::move(input)), window_(window), to_drop_(window.skip) {}
 
   const Example* table() const override { return input_->table(); }
@@ -44,14 +44,14 @@ class WindowIterator final : public ElementIterator {
 
  private:
   std::unique_ptr<ElementIterator> input_;
-  Window window_;
+  Selection window_;
   int64_t to_drop_;
   int64_t passed_ = 0;
 };
 
 class WindowNode final : public UnaryNode {
  public:
-  WindowNode(NodePtr input, const Window& window) : UnaryNode(std::move(input)), window_(window) {}
+  WindowNode(NodePtr input, const Selection& window) : UnaryNode(std::move(input)), window_(window) {}
 
   std::unique_ptr<ElementIterator> iterate(const PassOptions& options) const override {
     PassOptions all = options;
@@ -90,23 +90,23 @@ class WindowNode final : public UnaryNode {
     return window_.limit >= 0 ? std::min(every, window_.limit) : every;
   }
 
-  Window window_;
+  Selection window_;
 };
 
 }  // namespace
 
 std::unique_ptr<ElementIterator> sharded(std::unique_ptr<ElementIterator> input, int64_t count, int64_t index) {
-  return std::make_unique<WindowIterator>(std::move(input), Window{.skip = index, .stride = count});
+  return std::make_unique<WindowIterator>(std::move(input), Selection{.skip = index, .stride = count});
 }
 
 NodePtr make_take(NodePtr input, int64_t count) {
-  return std::make_shared<WindowNode>(std::move(input), Window{.limit = count});
+  return std::make_shared<WindowNode>(std::move(input), Selection{.limit = count});
 }
 NodePtr make_skip(NodePtr input, int64_t count) {
-  return std::make_shared<WindowNode>(std::move(input), Window{.skip = count});
+  return std::make_shared<WindowNode>(std::move(input), Selection{.skip = count});
 }
 NodePtr make_shard(NodePtr input, int64_t count, int64_t index) {
-  return std::make_shared<WindowNode>(std::move(input), Window{.skip = index, .stride = count});
+  return std::make_shared<WindowNode>(std::move(input), Selection{.skip = index, .stride = count});
 }
 
 }  // namespace cohort

@@ -53,9 +53,9 @@ class Donations {
 };
 
 // One launch: its checks, and the lists that PJRT takes.
-class Launch {
+class CheckedLaunch {
  public:
-  Launch(const XlaExecutable::State& executable, const XlaLists& arguments)
+  CheckedLaunch(const XlaExecutable::State& executable, const XlaLists& arguments)
       : executable_(executable), plugin_(executable.client->plugin()), signature_(executable.program->signature()) {
     check_counts(arguments);
     for (std::size_t slot = 0; slot < arguments.size(); ++slot) check_places(arguments[slot], slot);
@@ -213,7 +213,7 @@ class Launch {
 }  // namespace
 
 XlaLaunch XlaExecutable::launch(const XlaLists& arguments) const {
-  return Launch(*state_, arguments).begin();
+  return CheckedLaunch(*state_, arguments).begin();
 }
 
 }  // namespace cohort

@@ -194,8 +194,8 @@ struct Rest {
 };
 
 // The number of steps that a schedule is given, or the rest's, which it counts from the rest's beginning.
-struct Span {
-  Span(int64_t given, int64_t own_offset, const Rest& rest)
+struct StepSpan {
+  StepSpan(int64_t given, int64_t own_offset, const Rest& rest)
       : steps(given > 0 ? given : rest.steps), offset(own_offset + (given > 0 ? 0 : rest.begin)) {}
   int64_t steps;
   int64_t offset;
@@ -208,7 +208,7 @@ Schedule build_power(const OptimizerConfig::Rate& rate, const Rest& rest) {
   }
   if (rate.type == "power_linear") {
     const auto& own = rate.power_linear;
-    const Span span(own.total_decay_steps, own.offset, rest);
+    const StepSpan span(own.total_decay_steps, own.offset, rest);
     return PowerAndLinearDecay({.initial_learning_rate = own.initial_learning_rate,
                                 .total_decay_steps = span.steps,
                                 .power = own.power,
@@ -234,7 +234,7 @@ Schedule build_rate(const OptimizerConfig::Rate& rate, const Rest& rest) {
   }
   if (rate.type == "exponential") {
     const auto& own = rate.exponential;
-    const Span span(own.decay_steps, own.offset, rest);
+    const StepSpan span(own.decay_steps, own.offset, rest);
     return WithOffset(ExponentialDecay({.initial_learning_rate = own.initial_learning_rate,
                                         .decay_steps = span.steps,
                                         .decay_rate = own.decay_rate,
@@ -243,7 +243,7 @@ Schedule build_rate(const OptimizerConfig::Rate& rate, const Rest& rest) {
   }
   if (rate.type == "polynomial") {
     const auto& own = rate.polynomial;
-    const Span span(own.decay_steps, own.offset, rest);
+    const StepSpan span(own.decay_steps, own.offset, rest);
     return WithOffset(PolynomialDecay({.initial_learning_rate = own.initial_learning_rate,
                                        .decay_steps = span.steps,
                                        .end_learning_rate = own.end_learning_rate,
@@ -253,7 +253,7 @@ Schedule build_rate(const OptimizerConfig::Rate& rate, const Rest& rest) {
   }
   if (rate.type != "cosine") return build_power(rate, rest);
   const auto& own = rate.cosine;
-  const Span span(own.decay_steps, own.offset, rest);
+  const StepSpan span(own.decay_steps, own.offset, rest);
   return WithOffset(
       CosineDecay({.initial_learning_rate = own.initial_learning_rate, .decay_steps = span.steps, .alpha = own.alpha}),
       span.offset);

@@ -64,7 +64,7 @@ std::vector<MeasuredStage> measured_stages(const TraceSummary& summary) {
 }
 
 // What is measured of all stages together.
-struct Sums {
+struct StageSums {
   double begin = std::numeric_limits<double>::infinity();
   double end = 0.0;
   std::array<double, kActions.size()> seconds = {};
@@ -112,7 +112,7 @@ MeasuredStage scheduled_stage(int number, const std::vector<PipelineSpan>& spans
 std::optional<nlohmann::ordered_json> pipeline_timeline(const TraceSummary& summary,
                                                         const PipelineScheduleOptions& options, int stages) {
   const std::vector<MeasuredStage> measured = measured_stages(summary);
-  Sums sums;
+  StageSums sums;
   for (const MeasuredStage& stage : measured) {
     for (const Measured& each : stage.actions) sums.add(each);
   }

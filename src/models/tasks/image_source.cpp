@@ -52,7 +52,7 @@ std::optional<std::filesystem::path> tfds_folder(const std::filesystem::path& fo
 // The use of a place. If a place has one use, both datasets of its ImageSource are the same.
 enum class Use { kBoth, kTrain, kValidation };
 
-struct Place {
+struct ImagePlace {
   std::string path;
   std::string tfds_name;
   bool tfds = false;  // it has to be a folder of TensorFlow Datasets
@@ -89,7 +89,8 @@ ImageSource open_tfds(const std::filesystem::path& folder, const ImageClassifica
           made.class_names()};
 }
 
-ImageSource open_image_folder(const Place& place, const ImageClassificationTask& task, const RuntimeConfig& runtime) {
+ImageSource open_image_folder(const ImagePlace& place, const ImageClassificationTask& task,
+                              const RuntimeConfig& runtime) {
   const ImageDataConfig& data = place.use == Use::kValidation ? task.validation_data : task.train_data;
   datasets::ImageFolderOptions options{.held_out = place.use == Use::kBoth ? *task.train_data.held_out : 0.0,
                                        .shuffle = false,
@@ -130,7 +131,7 @@ ImageSource open_digits(const datasets::TrainTest& data, std::string description
   return {data.train.map(image), data.test.map(image), std::move(description), 10, /*ready=*/false, {28, 28}};
 }
 
-ImageSource open_folder(const Place& place, const ImageClassificationTask& task, const RuntimeConfig& runtime) {
+ImageSource open_folder(const ImagePlace& place, const ImageClassificationTask& task, const RuntimeConfig& runtime) {
   const std::filesystem::path folder = place.path;
   if (!std::filesystem::is_directory(folder)) fail<NotFound>("[task] ", place.path, " is not a folder");
   if (const auto made = tfds_folder(folder, place.tfds_name)) return open_tfds(*made, task, runtime, place.use);
@@ -144,7 +145,7 @@ ImageSource open_folder(const Place& place, const ImageClassificationTask& task,
   return open_image_folder(place, task, runtime);
 }
 
-ImageSource open_place(const Place& place, const ImageDataConfig& data, const ImageClassificationTask& task,
+ImageSource open_place(const ImagePlace& place, const ImageDataConfig& data, const ImageClassificationTask& task,
                        const RuntimeConfig& runtime) {
   if (!names_records(place.path)) return open_folder(place, task, runtime);
   const Dataset records = record_images(place.path, data, task, runtime);
@@ -173,7 +174,7 @@ void require_same_classes(const ImageSource& train, const ImageSource& validatio
 }
 
 // Fails if a data set is named and nothing says in which folder it lies.
-void refuse_name(const char* group, const Place& place) {
+void refuse_name(const char* group, const ImagePlace& place) {
   if (place.tfds_name.empty() || (!place.path.empty() && !names_records(place.path))) return;
   fail<InvalidArgument>("[task] task.", group, ".tfds_name is ", place.tfds_name, ", but ",
                         place.path.empty()
@@ -183,7 +184,7 @@ void refuse_name(const char* group, const Place& place) {
                         ", wanted a folder that has this data set of TensorFlow Datasets");
 }
 
-void refuse_turns(const ImageDataConfig& data, const Place& place) {
+void refuse_turns(const ImageDataConfig& data, const ImagePlace& place) {
   if ((data.cycle_length == 0 && data.block_length == 1) || names_records(place.path)) return;
   fail<InvalidArgument>("[task] cycle_length is ", data.cycle_length, " and block_length ", data.block_length,
                         ", which are for files of records (input_path=data/train*), not for ",
@@ -203,10 +204,10 @@ ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig
   require_places("task.train_data", " (--data_dir)", data);
   require_places("task.validation_data", "", other);
   const bool apart = has_own_place(other);
-  const Place place{.path = data.tfds_data_dir->empty() ? *data.input_path : *data.tfds_data_dir,
-                    .tfds_name = data.tfds_name,
-                    .tfds = !data.tfds_data_dir->empty(),
-                    .use = apart ? Use::kTrain : Use::kBoth};
+  const ImagePlace place{.path = data.tfds_data_dir->empty() ? *data.input_path : *data.tfds_data_dir,
+                         .tfds_name = data.tfds_name,
+                         .tfds = !data.tfds_data_dir->empty(),
+                         .use = apart ? Use::kTrain : Use::kBoth};
   refuse_turns(data, place);
   if (training || !place.path.empty() || !apart) refuse_name("train_data", place);
   const std::string& own = other.tfds_data_dir->empty() ? *other.input_path : *other.tfds_data_dir;
@@ -224,10 +225,10 @@ ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig
         ", files to train with; which are to validate with? task.validation_data.input_path is empty");
   }
   if (!apart) return open_place(place, data, task, runtime);
-  Place second{.path = own.empty() ? place.path : own,
-               .tfds_name = other.tfds_name->empty() && own.empty() ? *data.tfds_name : *other.tfds_name,
-               .tfds = !other.tfds_data_dir->empty(),
-               .use = Use::kValidation};
+  ImagePlace second{.path = own.empty() ? place.path : own,
+                    .tfds_name = other.tfds_name->empty() && own.empty() ? *data.tfds_name : *other.tfds_name,
+                    .tfds = !other.tfds_data_dir->empty(),
+                    .use = Use::kValidation};
   refuse_turns(other, second);
   refuse_name("validation_data", second);
   if (alone) return open_place(second, other, task, runtime);

@@ -73,9 +73,9 @@ c10::IValue with_tensors(const c10::IValue& value, const Fn& fn) {
 }
 
 // One call of an operation, whose arguments are on the stack.
-class Operation {
+class CalledOperation {
  public:
-  Operation(const c10::OperatorHandle& op, torch::jit::Stack& stack)
+  CalledOperation(const c10::OperatorHandle& op, torch::jit::Stack& stack)
       : op_(op), stack_(stack), count_(op.schema().arguments().size()) {}
 
   template <typename Fn>
@@ -126,7 +126,7 @@ class Operation {
 
 // In the schemas of these operations statistics are no arguments that change.
 template <typename Fn>
-void Operation::each_changed(const Fn& fn) const {
+void CalledOperation::each_changed(const Fn& fn) const {
   for (std::size_t i = 0; i < count_; ++i) {
     if (writes(i)) each_tensor(argument(i), fn);
   }
@@ -139,7 +139,7 @@ void Operation::each_changed(const Fn& fn) const {
 
 // What is written stays as it is, but for its dimensions: its values are another process's, also where this one had
 // some.
-bool Operation::finish_written(MicrobatchCall& call) {
+bool CalledOperation::finish_written(MicrobatchCall& call) {
   constexpr std::array kTurns = {"squeeze_", "unsqueeze_", "t_", "transpose_", "swapaxes_", "swapdims_"};
   constexpr std::array kChangesSizes = {"resize_", "resize_as_", "set_", "as_strided_"};
   std::vector<c10::IValue> written;
@@ -169,7 +169,7 @@ bool Operation::finish_written(MicrobatchCall& call) {
 }
 
 // Returns where the results are: on the device that is asked for, or else on a card if one of the tensors is.
-torch::Device Operation::device() const {
+torch::Device CalledOperation::device() const {
   torch::Device device = torch::kCPU;
   each_argument([&](const torch::Tensor& tensor) {
     if (!tensor.is_cpu()) device = tensor.device();
@@ -180,7 +180,7 @@ torch::Device Operation::device() const {
   return device;
 }
 
-Arguments Operation::on_meta() const {
+Arguments CalledOperation::on_meta() const {
   Arguments meta;
   for (std::size_t i = 0; i < count_; ++i) {
     const c10::IValue& value = argument(i);
@@ -191,7 +191,7 @@ Arguments Operation::on_meta() const {
 
 // Returns the results as tensors of the device Meta: by LibTorch's kernels for it, or by a function of the recorder's
 // where there is none.
-std::vector<c10::IValue> Operation::results() const {
+std::vector<c10::IValue> CalledOperation::results() const {
   const c10::impl::ExcludeDispatchKeyGuard once(kAbsentKey);
   const std::string& full = op_.schema().name();
   const std::string short_name = full.substr(full.rfind(':') + 1);
@@ -221,7 +221,7 @@ std::vector<c10::IValue> Operation::results() const {
   return stack;
 }
 
-void Operation::call_without_values(MicrobatchCall& call, bool learns) {
+void CalledOperation::call_without_values(MicrobatchCall& call, bool learns) {
   if (finish_written(call)) return;
   if (op_.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
     return op_.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, stack_);
@@ -245,7 +245,7 @@ void Operation::call_without_values(MicrobatchCall& call, bool learns) {
   }
 }
 
-void Operation::call_counted(MicrobatchCall& call) {
+void CalledOperation::call_counted(MicrobatchCall& call) {
   if (op_.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
     return op_.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, stack_);
   }
@@ -257,7 +257,7 @@ void Operation::call_counted(MicrobatchCall& call) {
   }
 }
 
-void Operation::refuse(const MicrobatchCall* call) const {
+void CalledOperation::refuse(const MicrobatchCall* call) const {
   torch::Tensor absent;
   each_argument([&](const torch::Tensor& tensor) {
     if (is_absent(tensor) || (call != nullptr && call->lacks(tensor))) absent = tensor;
@@ -271,7 +271,7 @@ void Operation::refuse(const MicrobatchCall* call) const {
 }
 
 void call_elsewhere(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  Operation operation(op, *stack);
+  CalledOperation operation(op, *stack);
   MicrobatchCall* const call = thread_context().microbatch;
   if (call != nullptr && call->counts()) return operation.call_counted(*call);
   const bool elsewhere = call != nullptr && call->elsewhere();

@@ -21,17 +21,17 @@ namespace cohort::space {
 namespace {
 
 // Outputs that see rows of neighbours. Rows are counted in the whole, outputs in the part.
-struct Strip {
+struct HaloStrip {
   Range rows;  // that the outputs see
   Range halo;  // those of them that neighbours have
   Range outputs;
 };
 
-class Box final : public torch::CustomClassHolder {
+class HeldConvolution final : public torch::CustomClassHolder {
  public:
   OwnConvolution convolution;  // without tensors
   c10::intrusive_ptr<Exchange> exchange;
-  std::vector<Strip> strips;
+  std::vector<HaloStrip> strips;
   bool has_bias = false;
 
   std::vector<int64_t> padding_of_strips() const {
@@ -42,17 +42,15 @@ class Box final : public torch::CustomClassHolder {
   std::vector<int64_t> none() const { return std::vector<int64_t>(convolution.stride.size(), 0); }
 };
 
-torch::Tensor convolve(const Box& box, const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                       const std::vector<int64_t>& padding) {
+torch::Tensor convolve(const HeldConvolution& box, const torch::Tensor& x, const torch::Tensor& weight,
+                       const torch::Tensor& bias, const std::vector<int64_t>& padding) {
   const OwnConvolution& c = box.convolution;
   return at::convolution(x, weight, bias, c.stride, padding, c.dilation, /*transposed=*/false, box.none(), c.groups);
 }
 
-std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> gradients_of(const Box& box, const torch::Tensor& gradient,
-                                                                     const torch::Tensor& x,
-                                                                     const torch::Tensor& weight, bool has_bias,
-                                                                     const std::vector<int64_t>& padding,
-                                                                     std::array<bool, 3> wanted) {
+std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> gradients_of(
+    const HeldConvolution& box, const torch::Tensor& gradient, const torch::Tensor& x, const torch::Tensor& weight,
+    bool has_bias, const std::vector<int64_t>& padding, std::array<bool, 3> wanted) {
   const OwnConvolution& c = box.convolution;
   const std::vector<int64_t> bias_sizes = {weight.size(0)};
   return at::convolution_backward(gradient, x, weight,
@@ -61,7 +59,7 @@ std::tuple<torch::Tensor, torch::Tensor, torch::Tensor> gradients_of(const Box& 
 }
 
 // Returns a strip with its halo in its place.
-torch::Tensor filled(const Box& box, const Strip& strip, const torch::Tensor& part) {
+torch::Tensor filled(const HeldConvolution& box, const HaloStrip& strip, const torch::Tensor& part) {
   const int64_t dim = box.convolution.dim;
   std::vector<int64_t> sizes = part.sizes().vec();
   sizes[static_cast<std::size_t>(dim)] = strip.rows.size();
@@ -75,12 +73,12 @@ class Convolve : public torch::autograd::Function<Convolve> {
  public:
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& part,
                                const torch::Tensor& weight, const torch::Tensor& bias,
-                               const c10::intrusive_ptr<Box>& box) {
+                               const c10::intrusive_ptr<HeldConvolution>& box) {
     const int64_t dim = box->convolution.dim;
     box->exchange->send(part);
     torch::Tensor y = convolve(*box, part, weight, box->has_bias ? bias : torch::Tensor(), box->convolution.padding);
     std::vector<torch::Tensor> saved = {part, weight};
-    for (const Strip& strip : box->strips) {
+    for (const HaloStrip& strip : box->strips) {
       saved.push_back(filled(*box, strip, part));
       y.narrow(dim, strip.outputs.begin, strip.outputs.size())
           .add_(convolve(*box, saved.back(), weight, {}, box->padding_of_strips()));
@@ -95,14 +93,14 @@ class Convolve : public torch::autograd::Function<Convolve> {
                                                  const torch::autograd::variable_list& gradients) {
     require_first_derivative("[space] ", "a convolution of parts");
     const auto holder = context->saved_data["box"].toCapsule();
-    const auto& box = static_cast<const Box&>(*holder);
+    const auto& box = static_cast<const HeldConvolution&>(*holder);
     const bool image = context->saved_data["image"].toBool();
     const auto saved = context->get_saved_variables();
     const torch::Tensor &part = saved[0], &weight = saved[1];
     const int64_t dim = box.convolution.dim;
     std::vector<torch::Tensor> of_weight;
     for (std::size_t i = 0; i < box.strips.size(); ++i) {
-      const Strip& strip = box.strips[i];
+      const HaloStrip& strip = box.strips[i];
       const auto [of_rows, of_own, none] =
           gradients_of(box, gradients[0].narrow(dim, strip.outputs.begin, strip.outputs.size()).contiguous(),
                        saved[i + 2], weight, false, box.padding_of_strips(), {image, true, false});
@@ -118,8 +116,8 @@ class Convolve : public torch::autograd::Function<Convolve> {
 };
 
 // The strips before and behind the own rows, whose halos are those that are needed and received.
-std::vector<Strip> strips_of(const Window& window, const Range& seen, const Exchange& exchange, int64_t outputs) {
-  std::vector<Strip> strips;
+std::vector<HaloStrip> strips_of(const Window& window, const Range& seen, const Exchange& exchange, int64_t outputs) {
+  std::vector<HaloStrip> strips;
   const Range before = common(exchange.need(), {exchange.need().begin, exchange.own().begin});
   const Range behind = common(exchange.need(), {exchange.own().end, exchange.need().end});
   if (!before.empty()) {
@@ -153,7 +151,7 @@ std::optional<torch::Tensor> convolve_own(const OwnConvolution& convolution, con
   const Window alone{window.kernel, window.stride, window.dilation, padding, padding};
   if (padding < 0 || alone.outputs(part.size(dim)) != own_outputs.size()) return std::nullopt;
 
-  const auto box = c10::make_intrusive<Box>();
+  const auto box = c10::make_intrusive<HeldConvolution>();
   box->exchange = c10::make_intrusive<Exchange>(
       layout, dim, needs_of(size, convolution.outputs, parts, [&](const Range& out) { return window.inputs(out); }));
   box->convolution = convolution;

@@ -107,7 +107,7 @@ Tensor product(const Tensor& a, const Tensor& b) {
 }
 
 // Some of the own queries, and the keys of a block that they see. Positions are those of the whole.
-struct Tile {
+struct AttentionTile {
   Range queries, keys;
 
   Tensor rows(const Tensor& own, const Ring& ring) const {
@@ -123,11 +123,11 @@ struct Tile {
   }
 };
 
-std::vector<Tile> tiles_of(const Ring& ring, std::size_t block) {
+std::vector<AttentionTile> tiles_of(const Ring& ring, std::size_t block) {
   const Range own = ring.queries[ring.position];
-  std::vector<Tile> tiles;
+  std::vector<AttentionTile> tiles;
   for (int64_t begin = own.begin; begin < own.end; begin += kTileRows) {
-    Tile tile{.queries = {begin, std::min(begin + kTileRows, own.end)}, .keys = ring.keys[block]};
+    AttentionTile tile{.queries = {begin, std::min(begin + kTileRows, own.end)}, .keys = ring.keys[block]};
     if (ring.causal) tile.keys.end = std::min(tile.keys.end, tile.queries.end);
     if (!tile.keys.empty()) tiles.push_back(tile);
   }
@@ -135,7 +135,7 @@ std::vector<Tile> tiles_of(const Ring& ring, std::size_t block) {
 }
 
 // Returns the scores of a tile; the query has been scaled.
-Tensor scores_of(const Tile& tile, const Tensor& query, const Tensor& key, const Ring& ring) {
+Tensor scores_of(const AttentionTile& tile, const Tensor& query, const Tensor& key, const Ring& ring) {
   Tensor scores = product(query, key.transpose(2, 3));
   Tensor hidden;
   const auto hide = [&](const Tensor& more) { hidden = hidden.defined() ? hidden.logical_or(more) : more; };
@@ -164,7 +164,7 @@ struct Sums {
     mixed = at::zeros(sizes, options);
   }
 
-  void add(const Tile& tile, const Tensor& query, const Pair& block, const Range& keys, const Ring& ring) {
+  void add(const AttentionTile& tile, const Tensor& query, const Pair& block, const Range& keys, const Ring& ring) {
     Tensor scores = scores_of(tile, tile.rows(query, ring), tile.columns(block[0], keys), ring);
     const Tensor before = tile.rows(largest, ring);
     const Tensor now = at::maximum(before, scores.amax({-1}, /*keepdim=*/true));
@@ -201,7 +201,7 @@ struct Gradients {
   Tensor products;    // of the gradient and the result
   Tensor of_query;
 
-  void add(const Tile& tile, const Pair& block, const Range& keys, const Pair& sums) const {
+  void add(const AttentionTile& tile, const Pair& block, const Range& keys, const Pair& sums) const {
     const Tensor own = tile.rows(query, ring);
     const Tensor key = tile.columns(block[0], keys);
     const Tensor value = tile.columns(block[1], keys);
@@ -241,7 +241,7 @@ class Attend : public torch::autograd::Function<Attend> {
         messages.receive(coming, {way.previous(), kBlock});
       }
       const std::size_t from = way.block(step);
-      for (const Tile& tile : tiles_of(ring, from)) sums.add(tile, scaled, block, ring.keys[from], ring);
+      for (const AttentionTile& tile : tiles_of(ring, from)) sums.add(tile, scaled, block, ring.keys[from], ring);
       messages.wait();
       block = std::move(coming);
     }
@@ -294,7 +294,7 @@ class Attend : public torch::autograd::Function<Attend> {
       }
       Pair sums = empty_pair(ring, from, sizes, options);
       for (Tensor& each : sums) each.zero_();
-      for (const Tile& tile : tiles_of(ring, from)) own.add(tile, block, ring.keys[from], sums);
+      for (const AttentionTile& tile : tiles_of(ring, from)) own.add(tile, block, ring.keys[from], sums);
       messages.wait();
       for (std::size_t i = 0; step > 0 && i < sums.size(); ++i) sums[i].add_(others[i]);
       if (way.goes_on(step)) {

@@ -15,7 +15,7 @@ namespace cohort::space {
 namespace {
 
 // The arguments of a convolution, whatever its overload calls them.
-struct Convolution {
+struct ConvolutionArguments {
   torch::Tensor x, weight, bias;
   std::vector<int64_t> stride, padding, dilation, output_padding;
   int64_t groups = 1;
@@ -37,7 +37,7 @@ std::vector<int64_t> spread_channels(int64_t rank) {
 }
 
 // "same" pads by the rest that a window leaves, the larger half at the end; it wants strides of 1.
-std::vector<Window> windows_of(Call& call, const Convolution& c) {
+std::vector<Window> windows_of(Call& call, const ConvolutionArguments& c) {
   std::vector<Window> windows;
   const auto padding = call.find("padding");
   const bool by_name = padding && call[*padding].isString();
@@ -52,8 +52,8 @@ std::vector<Window> windows_of(Call& call, const Convolution& c) {
   return windows;
 }
 
-Convolution arguments_of(Call& call) {
-  Convolution c{.x = call.tensor(0), .weight = call.tensor(1), .bias = call.tensor(2)};
+ConvolutionArguments arguments_of(Call& call) {
+  ConvolutionArguments c{.x = call.tensor(0), .weight = call.tensor(1), .bias = call.tensor(2)};
   if (!is_divided(c.x) || is_divided(c.weight) || (c.bias.defined() && is_divided(c.bias))) {
     call.refuse("its weights are to be whole, its input in parts");
   }
@@ -76,8 +76,9 @@ Convolution arguments_of(Call& call) {
 }
 
 // The part's own rows of the first dimension that is cut are not joined with those of the neighbours, where that goes.
-std::optional<torch::Tensor> convolve_in_place(const Convolution& c, const Windowed& input, const torch::Tensor& weight,
-                                               const torch::Tensor& bias, int64_t dim, const Window& window) {
+std::optional<torch::Tensor> convolve_in_place(const ConvolutionArguments& c, const Windowed& input,
+                                               const torch::Tensor& weight, const torch::Tensor& bias, int64_t dim,
+                                               const Window& window) {
   for (std::size_t i = 0; i < input.windows.size(); ++i) {
     const bool same = input.windows[i].before == input.windows[i].after;
     if (!same && static_cast<int64_t>(i) + 2 != dim) return std::nullopt;
@@ -96,7 +97,7 @@ std::optional<torch::Tensor> convolve_in_place(const Convolution& c, const Windo
   return convolve_own(own, layout_of(c.x));
 }
 
-void convolve(Call& call, const Convolution& c) {
+void convolve(Call& call, const ConvolutionArguments& c) {
   const std::vector<Window> windows = windows_of(call, c);
   const int64_t first = layout_of(c.x).cut_dims().front();
   Windowed input = fetch_windows(call, c.x, windows, first);
@@ -122,7 +123,7 @@ void convolve(Call& call, const Convolution& c) {
 
 // The outputs of the rows that come are computed without padding, cut or filled up with zeros to this part's, and only
 // then get the bias.
-void convolve_transposed(Call& call, const Convolution& c) {
+void convolve_transposed(Call& call, const ConvolutionArguments& c) {
   Layout layout = layout_of(c.x);
   torch::Tensor part = part_of(c.x);
   layout.sizes[1] = c.weight.size(1) * c.groups;
@@ -168,7 +169,7 @@ void convolve_transposed(Call& call, const Convolution& c) {
 }
 
 void call_convolution(Call& call) {
-  const Convolution c = arguments_of(call);
+  const ConvolutionArguments c = arguments_of(call);
   c.transposed ? convolve_transposed(call, c) : convolve(call, c);
 }
 

@@ -15,12 +15,12 @@ namespace cohort::space {
 namespace {
 
 // Where an output lies in the input: between two rows, at so much of the way.
-struct Place {
+struct BetweenRows {
   int64_t low = 0;
   int64_t high = 0;
   double share = 0.0;  // of the row `high`
 };
-using PlaceOf = std::function<Place(int64_t)>;
+using PlaceOf = std::function<BetweenRows(int64_t)>;
 
 torch::Tensor resample(torch::Tensor part, const Layout& layout, int64_t dim, int64_t outputs, const PlaceOf& place_of,
                        bool mixes) {
@@ -41,7 +41,7 @@ torch::Tensor resample(torch::Tensor part, const Layout& layout, int64_t dim, in
   std::vector<int64_t> low, high;
   std::vector<double> shares;
   for (int64_t out = own.begin; out < own.end; ++out) {
-    const Place place = place_of(out);
+    const BetweenRows place = place_of(out);
     low.push_back(place.low - first);
     high.push_back(place.high - first);
     shares.push_back(place.share);
@@ -65,7 +65,7 @@ PlaceOf nearest(int64_t inputs, double scale) {
   return [=](int64_t out) {
     const auto at = std::min<int64_t>(
         static_cast<int64_t>(std::floor(static_cast<float>(out) * static_cast<float>(scale))), inputs - 1);
-    return Place{at, at, 0.0};
+    return BetweenRows{at, at, 0.0};
   };
 }
 
@@ -78,7 +78,7 @@ PlaceOf linear(int64_t inputs, int64_t outputs, double scale, bool align_corners
     const double at = align_corners ? index * step : std::max(0.0, (index + 0.5) * step - 0.5);
     const auto low = std::min<int64_t>(static_cast<int64_t>(at), inputs - 1);
     const int64_t high = std::min<int64_t>(low + 1, inputs - 1);
-    return Place{low, high, std::min(at - static_cast<double>(low), 1.0)};
+    return BetweenRows{low, high, std::min(at - static_cast<double>(low), 1.0)};
   };
 }
 

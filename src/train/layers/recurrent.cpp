@@ -11,11 +11,11 @@ namespace cohort {
 
 namespace {
 
-enum class Cell { kLstm, kGru };
+enum class RecurrentCell { kLstm, kGru };
 
 // The part that the two have in common.
 struct Recurrence {
-  Cell cell = Cell::kLstm;
+  RecurrentCell cell = RecurrentCell::kLstm;
   int64_t units = 0;
   bool return_sequences = false;
   bool go_backwards = false;
@@ -29,9 +29,9 @@ struct Recurrence {
   Regularizer recurrent_regularizer = {};
   Regularizer bias_regularizer = {};
 
-  std::string_view type() const { return cell == Cell::kLstm ? "LSTM" : "GRU"; }
+  std::string_view type() const { return cell == RecurrentCell::kLstm ? "LSTM" : "GRU"; }
   // Returns the number of rows of the weights.
-  int64_t rows() const { return (cell == Cell::kLstm ? 4 : 3) * units; }
+  int64_t rows() const { return (cell == RecurrentCell::kLstm ? 4 : 3) * units; }
 };
 
 class RecurrentModule final : public LayerModule {
@@ -55,7 +55,7 @@ class RecurrentModule final : public LayerModule {
     if (recurrence_.use_bias) weights.insert(weights.end(), {input_bias_, state_bias_});
     const torch::Tensor start = first_state(x).unsqueeze(0);
     const torch::Tensor y =
-        recurrence_.cell == Cell::kLstm
+        recurrence_.cell == RecurrentCell::kLstm
             ? std::get<0>(at::lstm(x, {start, start}, weights, recurrence_.use_bias, /*num_layers=*/1, /*dropout=*/0.0,
                                    is_training(), /*bidirectional=*/false, /*batch_first=*/true))
             : std::get<0>(at::gru(x, start, weights, recurrence_.use_bias, /*num_layers=*/1, /*dropout=*/0.0,
@@ -75,7 +75,7 @@ class RecurrentModule final : public LayerModule {
       const int64_t step = recurrence_.go_backwards ? steps - 1 - i : i;
       const torch::Tensor x = input.select(1, step);
       const torch::Tensor here = counts.select(1, step);
-      if (recurrence_.cell == Cell::kLstm) {
+      if (recurrence_.cell == RecurrentCell::kLstm) {
         const auto [next, next_cell] =
             at::lstm_cell(x, {state, cell}, input_weight_, state_weight_, input_bias_, state_bias_);
         state = at::where(here, next, state);
@@ -101,7 +101,7 @@ class RecurrentModule final : public LayerModule {
   }
 
  private:
-  bool is_lstm() const { return recurrence_.cell == Cell::kLstm; }
+  bool is_lstm() const { return recurrence_.cell == RecurrentCell::kLstm; }
 
   // LibTorch's kernels add two biases. Those of an LSTM are one number more than Keras has: the second one does not
   // learn, or a step would move their sum twice. A GRU multiplies between the two, and Keras has both, as one variable.
@@ -149,7 +149,7 @@ class RecurrentLayerKind final : public RecurrentKind {
     if (recurrence_.units <= 0) fail_option(type(), "units must be positive, got ", recurrence_.units);
   }
   std::string_view type() const override { return recurrence_.type(); }
-  std::string_view base_name() const override { return recurrence_.cell == Cell::kLstm ? "lstm" : "gru"; }
+  std::string_view base_name() const override { return recurrence_.cell == RecurrentCell::kLstm ? "lstm" : "gru"; }
   bool returns_sequences() const override { return recurrence_.return_sequences; }
   std::shared_ptr<const RecurrentKind> reversed() const override {
     Recurrence other = recurrence_;
@@ -180,7 +180,7 @@ class RecurrentLayerKind final : public RecurrentKind {
 };
 
 template <typename Options>
-Recurrence recurrence_of(Cell cell, const Options& options) {
+Recurrence recurrence_of(RecurrentCell cell, const Options& options) {
   return {.cell = cell,
           .units = options.units,
           .return_sequences = options.return_sequences,
@@ -197,7 +197,7 @@ Recurrence recurrence_of(Cell cell, const Options& options) {
 }  // namespace
 
 Layer LSTM(const LSTMOptions& options) {
-  Recurrence recurrence = recurrence_of(Cell::kLstm, options);
+  Recurrence recurrence = recurrence_of(RecurrentCell::kLstm, options);
   recurrence.unit_forget_bias = options.unit_forget_bias;
   return Layer(std::make_shared<RecurrentLayerKind>(std::move(recurrence)), options.name, options.trainable);
 }
@@ -207,7 +207,7 @@ Layer LSTM(int64_t units) {
 }
 
 Layer GRU(const GRUOptions& options) {
-  return Layer(std::make_shared<RecurrentLayerKind>(recurrence_of(Cell::kGru, options)), options.name,
+  return Layer(std::make_shared<RecurrentLayerKind>(recurrence_of(RecurrentCell::kGru, options)), options.name,
                options.trainable);
 }
 

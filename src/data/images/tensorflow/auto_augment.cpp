@@ -25,52 +25,52 @@ constexpr double kMaxLevel = 10.0;
 // The argument that an operation takes at a level.
 enum class Argument { kNone, kInteger, kEnhance, kSigned, kShare };
 
-struct Operation {
+struct ImageOperation {
   std::string_view name;
   Argument argument;
   double at_most;  // the argument at level 10; Cutout's and the translations' are options
   bool drawn;      // RandAugment draws it
 };
 constexpr std::array kAugmentOperations = {
-    Operation{"AutoContrast", Argument::kNone, 0, true},
-    Operation{"Equalize", Argument::kNone, 0, true},
-    Operation{"Invert", Argument::kNone, 0, true},
-    Operation{"Rotate", Argument::kSigned, 30, true},
-    Operation{"Posterize", Argument::kInteger, 4, true},
-    Operation{"Solarize", Argument::kInteger, 256, true},
-    Operation{"Color", Argument::kEnhance, 1.8, true},
-    Operation{"Contrast", Argument::kEnhance, 1.8, true},
-    Operation{"Brightness", Argument::kEnhance, 1.8, true},
-    Operation{"Sharpness", Argument::kEnhance, 1.8, true},
-    Operation{"ShearX", Argument::kSigned, 0.3, true},
-    Operation{"ShearY", Argument::kSigned, 0.3, true},
-    Operation{"TranslateX", Argument::kSigned, 0, true},
-    Operation{"TranslateY", Argument::kSigned, 0, true},
-    Operation{"Cutout", Argument::kInteger, 0, true},
-    Operation{"SolarizeAdd", Argument::kInteger, 110, true},
-    Operation{"Grayscale", Argument::kNone, 0, false},
-    Operation{"Gaussian_Noise", Argument::kShare, 1, false},
-    Operation{"Rotate_BBox", Argument::kSigned, 30, false},
-    Operation{"ShearX_BBox", Argument::kSigned, 0.3, false},
-    Operation{"ShearY_BBox", Argument::kSigned, 0.3, false},
-    Operation{"TranslateX_BBox", Argument::kSigned, 0, false},
-    Operation{"TranslateY_BBox", Argument::kSigned, 0, false},
-    Operation{"TranslateY_Only_BBoxes", Argument::kSigned, 120, false},
+    ImageOperation{"AutoContrast", Argument::kNone, 0, true},
+    ImageOperation{"Equalize", Argument::kNone, 0, true},
+    ImageOperation{"Invert", Argument::kNone, 0, true},
+    ImageOperation{"Rotate", Argument::kSigned, 30, true},
+    ImageOperation{"Posterize", Argument::kInteger, 4, true},
+    ImageOperation{"Solarize", Argument::kInteger, 256, true},
+    ImageOperation{"Color", Argument::kEnhance, 1.8, true},
+    ImageOperation{"Contrast", Argument::kEnhance, 1.8, true},
+    ImageOperation{"Brightness", Argument::kEnhance, 1.8, true},
+    ImageOperation{"Sharpness", Argument::kEnhance, 1.8, true},
+    ImageOperation{"ShearX", Argument::kSigned, 0.3, true},
+    ImageOperation{"ShearY", Argument::kSigned, 0.3, true},
+    ImageOperation{"TranslateX", Argument::kSigned, 0, true},
+    ImageOperation{"TranslateY", Argument::kSigned, 0, true},
+    ImageOperation{"Cutout", Argument::kInteger, 0, true},
+    ImageOperation{"SolarizeAdd", Argument::kInteger, 110, true},
+    ImageOperation{"Grayscale", Argument::kNone, 0, false},
+    ImageOperation{"Gaussian_Noise", Argument::kShare, 1, false},
+    ImageOperation{"Rotate_BBox", Argument::kSigned, 30, false},
+    ImageOperation{"ShearX_BBox", Argument::kSigned, 0.3, false},
+    ImageOperation{"ShearY_BBox", Argument::kSigned, 0.3, false},
+    ImageOperation{"TranslateX_BBox", Argument::kSigned, 0, false},
+    ImageOperation{"TranslateY_BBox", Argument::kSigned, 0, false},
+    ImageOperation{"TranslateY_Only_BBoxes", Argument::kSigned, 120, false},
 };
 // Those that move boxes with the picture.
 constexpr std::array kBoxed = {"Rotate", "ShearX", "ShearY", "TranslateX", "TranslateY"};
 constexpr std::string_view kOnlyBoxes = "TranslateY_Only_BBoxes";
 
-const Operation& operation_of(std::string_view name) {
+const ImageOperation& operation_of(std::string_view name) {
   std::string known;
-  for (const Operation& each : kAugmentOperations) {
+  for (const ImageOperation& each : kAugmentOperations) {
     if (each.name == name) return each;
     known.append(known.empty() ? "" : ", ").append(each.name);
   }
   fail<NotFound>("[image] augment: there is no operation \"", name, "\"; there are ", known);
 }
 
-double largest_argument(const Operation& operation, const LevelOptions& options) {
+double largest_argument(const ImageOperation& operation, const LevelOptions& options) {
   if (operation.name == "Cutout") return options.cutout_const;
   if (operation.name.starts_with("Translate") && operation.name != kOnlyBoxes) return options.translate_const;
   return operation.at_most;
@@ -136,7 +136,7 @@ void check_level(const char* what, double level) {
 }  // namespace
 
 std::optional<double> level_to_arg(std::string_view operation, double level, const LevelOptions& options) {
-  const Operation& found = operation_of(operation);
+  const ImageOperation& found = operation_of(operation);
   check_level("level_to_arg", level);
   const double part = level / kMaxLevel;
   switch (found.argument) {
@@ -186,7 +186,7 @@ RandAugment::RandAugment(RandAugmentOptions options) : options_(std::move(option
     return std::find(options_.exclude_ops.begin(), options_.exclude_ops.end(), name) != options_.exclude_ops.end();
   };
   for (const std::string& name : options_.exclude_ops) operation_of(name);
-  for (const Operation& each : kAugmentOperations) {
+  for (const ImageOperation& each : kAugmentOperations) {
     if (each.drawn && !excluded(each.name)) operations_.emplace_back(each.name);
   }
 }

@@ -20,7 +20,7 @@ struct Box {
   float top = 0.0F, left = 0.0F, bottom = 0.0F, right = 0.0F;
 };
 
-struct Point {
+struct BoxCorner {
   float y = 0.0F, x = 0.0F;
 };
 
@@ -67,19 +67,19 @@ torch::Tensor moved(const BoxedImage& of, const Move& move) {
 
 // Returns the corners of a box in whole pixels, by a function of each; the smallest box that has all of them.
 template <typename Map>
-Box around(const std::array<Point, 4>& corners, const Map& map) {
-  Point least, most;
+Box around(const std::array<BoxCorner, 4>& corners, const Map& map) {
+  BoxCorner least, most;
   for (std::size_t i = 0; i < corners.size(); ++i) {
-    const Point mapped = map(corners[i]);
-    const Point at{whole(mapped.y), whole(mapped.x)};
-    least = i == 0 ? at : Point{std::min(least.y, at.y), std::min(least.x, at.x)};
-    most = i == 0 ? at : Point{std::max(most.y, at.y), std::max(most.x, at.x)};
+    const BoxCorner mapped = map(corners[i]);
+    const BoxCorner at{whole(mapped.y), whole(mapped.x)};
+    least = i == 0 ? at : BoxCorner{std::min(least.y, at.y), std::min(least.x, at.x)};
+    most = i == 0 ? at : BoxCorner{std::max(most.y, at.y), std::max(most.x, at.x)};
   }
   return {least.y, least.x, most.y, most.x};
 }
 
-std::array<Point, 4> corners_of(const Box& box) {
-  return {Point{box.top, box.left}, {box.top, box.right}, {box.bottom, box.left}, {box.bottom, box.right}};
+std::array<BoxCorner, 4> corners_of(const Box& box) {
+  return {BoxCorner{box.top, box.left}, {box.top, box.right}, {box.bottom, box.left}, {box.bottom, box.right}};
 }
 
 Box in_pixels(const Box& box, float height, float width) {
@@ -101,8 +101,8 @@ BoxedImage rotate_with_bboxes(const BoxedImage& of, double degrees) {
   const auto turn = [&](const Box& box, float height, float width) {
     const Box middle{-whole(height * (box.top - 0.5F)), whole(width * (box.left - 0.5F)),
                      -whole(height * (box.bottom - 0.5F)), whole(width * (box.right - 0.5F))};
-    const Box turned = around(corners_of(middle), [&](const Point& p) {
-      return Point{cosine * p.y + sine * p.x, -sine * p.y + cosine * p.x};
+    const Box turned = around(corners_of(middle), [&](const BoxCorner& p) {
+      return BoxCorner{cosine * p.y + sine * p.x, -sine * p.y + cosine * p.x};
     });
     return Box{-(turned.bottom / height - 0.5F), turned.left / width + 0.5F, -(turned.top / height - 0.5F),
                turned.right / width + 0.5F};
@@ -114,8 +114,8 @@ BoxedImage shear_with_bboxes(const BoxedImage& of, double level, bool shear_hori
   require_boxes("shear_with_bboxes", of);
   const auto by = static_cast<float>(level);
   const auto shear = [&](const Box& box, float height, float width) {
-    const Box sheared = around(corners_of(in_pixels(box, height, width)), [&](const Point& p) {
-      return shear_horizontal ? Point{p.y, p.x - by * p.y} : Point{p.y - by * p.x, p.x};
+    const Box sheared = around(corners_of(in_pixels(box, height, width)), [&](const BoxCorner& p) {
+      return shear_horizontal ? BoxCorner{p.y, p.x - by * p.y} : BoxCorner{p.y - by * p.x, p.x};
     });
     return in_shares(sheared, height, width);
   };

@@ -29,19 +29,19 @@ struct Taps {
 };
 
 // An output's inputs: `weights` of those from `first` on.
-struct Span {
+struct InputSpan {
   int64_t first = 0;
   std::vector<float> weights;
 };
 
-Taps taps_of(const std::vector<Span>& spans, int64_t inputs) {
+Taps taps_of(const std::vector<InputSpan>& spans, int64_t inputs) {
   std::size_t most = 0;
-  for (const Span& span : spans) most = std::max(most, span.weights.size());
+  for (const InputSpan& span : spans) most = std::max(most, span.weights.size());
   Taps taps;
   for (std::size_t tap = 0; tap < most; ++tap) {
     std::vector<int64_t> from;
     std::vector<float> weights;
-    for (const Span& span : spans) {
+    for (const InputSpan& span : spans) {
       const bool there = tap < span.weights.size();
       from.push_back(std::clamp<int64_t>(span.first + static_cast<int64_t>(tap), 0, inputs - 1));
       weights.push_back(there ? span.weights[tap] : 0.0F);
@@ -59,9 +59,9 @@ void normalize(std::vector<float>& weights) {
   for (float& weight : weights) weight /= sum;
 }
 
-std::vector<Span> bilinear_spans(int64_t in, int64_t out) {
+std::vector<InputSpan> bilinear_spans(int64_t in, int64_t out) {
   const float scale = static_cast<float>(in) / static_cast<float>(out);
-  std::vector<Span> spans;
+  std::vector<InputSpan> spans;
   for (int64_t i = 0; i < out; ++i) {
     const float place = (static_cast<float>(i) + 0.5F) * scale - 0.5F;
     const float below = std::floor(place);
@@ -84,16 +84,16 @@ float keys_cubic(float x) {
 }
 
 // TensorFlow looks the kernel up in a table of 1024 steps. Pixels outside have no weight.
-std::vector<Span> bicubic_spans(int64_t in, int64_t out) {
+std::vector<InputSpan> bicubic_spans(int64_t in, int64_t out) {
   constexpr float kSteps = 1024.0F;
   const float scale = static_cast<float>(in) / static_cast<float>(out);
-  std::vector<Span> spans;
+  std::vector<InputSpan> spans;
   for (int64_t i = 0; i < out; ++i) {
     const float place = (static_cast<float>(i) + 0.5F) * scale - 0.5F;
     const float below = std::floor(place);
     const float step = std::nearbyint((place - below) * kSteps) / kSteps;
     const auto middle = static_cast<int64_t>(below);
-    Span span;
+    InputSpan span;
     span.first = std::max<int64_t>(middle - 1, 0);
     for (int64_t from = middle - 1; from <= middle + 2; ++from) {
       if (from < 0 || from >= in) continue;
@@ -106,13 +106,13 @@ std::vector<Span> bicubic_spans(int64_t in, int64_t out) {
 }
 
 // Each output is the mean of the inputs that it covers, in whole or in part.
-std::vector<Span> area_spans(int64_t in, int64_t out) {
+std::vector<InputSpan> area_spans(int64_t in, int64_t out) {
   const float scale = static_cast<float>(in) / static_cast<float>(out);
-  std::vector<Span> spans;
+  std::vector<InputSpan> spans;
   for (int64_t i = 0; i < out; ++i) {
     const float begin = static_cast<float>(i) * scale;
     const float end = static_cast<float>(i + 1) * scale;
-    Span span;
+    InputSpan span;
     span.first = static_cast<int64_t>(std::floor(begin));
     const auto last = std::min<int64_t>(static_cast<int64_t>(std::ceil(end)), in);
     for (int64_t from = span.first; from < last; ++from) {
@@ -168,15 +168,15 @@ float kernel_at(ResizeMethod method, float x) {
   }
 }
 
-std::vector<Span> kernel_spans(int64_t in, int64_t out, const ResizeOptions& options) {
+std::vector<InputSpan> kernel_spans(int64_t in, int64_t out, const ResizeOptions& options) {
   const float scale = 1.0F / (static_cast<float>(out) / static_cast<float>(in));
   const float stretch = options.antialias ? std::max(scale, 1.0F) : 1.0F;
   const float reach = radius_of(options.method) * stretch;
-  std::vector<Span> spans;
+  std::vector<InputSpan> spans;
   for (int64_t i = 0; i < out; ++i) {
     const float place = (static_cast<float>(i) + 0.5F) * scale;
     const auto last = std::clamp<int64_t>(static_cast<int64_t>(std::floor(place + reach - 0.5F)), 0, in - 1);
-    Span span;
+    InputSpan span;
     span.first = std::clamp<int64_t>(static_cast<int64_t>(std::ceil(place - reach - 0.5F)), 0, in - 1);
     for (int64_t from = span.first; from <= last; ++from) {
       span.weights.push_back(
@@ -188,7 +188,7 @@ std::vector<Span> kernel_spans(int64_t in, int64_t out, const ResizeOptions& opt
   return spans;
 }
 
-std::vector<Span> spans_for(int64_t in, int64_t out, const ResizeOptions& options) {
+std::vector<InputSpan> spans_for(int64_t in, int64_t out, const ResizeOptions& options) {
   if (options.method == ResizeMethod::kArea) return area_spans(in, out);
   if (!options.antialias && options.method == ResizeMethod::kBilinear) return bilinear_spans(in, out);
   if (!options.antialias && options.method == ResizeMethod::kBicubic) return bicubic_spans(in, out);
