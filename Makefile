@@ -28,7 +28,7 @@ export TORCH
 help:
 	@sed -n '1,7p' Makefile; echo "also: options simulate differ explore cuda gpu-kit gpu-check libtorch-matrix tpu-check bench step-profile parity lint format format-check layers sizes asan tsan sanitizers cluster-test chaos fuzz install package package-check image fresh clean"
 
-# configure(preset): makes the folder of a target's file.
+# configure(preset): configures the build folder of the target $@.
 define configure
 	@mkdir -p $(B)
 	@cmake --preset $(1) -B $(@D) $(if $(TORCH),-DCOHORT_TORCH=$(realpath $(TORCH))) $(CONFIGURE) > $(@D).log 2>&1 || { cat $(@D).log; exit 1; }
@@ -37,7 +37,7 @@ define configure
 endef
 $(B)/%/build.ninja: CMakeLists.txt CMakePresets.json
 	$(call configure,$*)
-# build/dev serves the demo, without the packages that tests need, and the tests: the library is compiled once for both.
+# The demo and the tests share build/dev, so the library is compiled once. The demo needs no packages of the tests.
 $(B)/dev/build.ninja: CMakeLists.txt CMakePresets.json
 	$(call configure,demo)
 WITH_TESTS := $(B)/dev/CTestTestfile.cmake
@@ -86,7 +86,7 @@ simulate:
 	@COHORT_SEEDS=$(if $(SEEDS),$(SEEDS),1000000) COHORT_FIRST_SEED=$(if $(FIRST),$(FIRST),1) \
 	  $(B)/dev/tests/simulation_tests --file=simulation/$(SIMULATE)_test.cpp
 
-# Random programs (DIFFER=modules, layers or data) beside LibTorch or one device, from SEEDS seeds, the first of which is FIRST.
+# Compares random programs (DIFFER=modules, layers or data) with an oracle: SEEDS seeds, beginning with FIRST.
 DIFFER ?= modules
 differ:
 	@scripts/install-deps.sh test

@@ -94,7 +94,8 @@ set(COHORT_LIBRARIES OpenMP::OpenMP_CXX spdlog::spdlog nlohmann_json::nlohmann_j
 if(COHORT_HAS_GLOO AND NOT COHORT_GLOO_MODULE)
   list(APPEND COHORT_LIBRARIES gloo)
 endif()
-# Apart: two files include its header, and only their layers are compiled again when it comes (make demo does without it).
+# MPI is not in COHORT_LIBRARIES. Only two layers include its header, and only these are compiled again when make test
+# installs MPI after make demo.
 set(COHORT_MPI "")
 if(COHORT_HAS_MPI)
   set(COHORT_MPI MPI::MPI_CXX)

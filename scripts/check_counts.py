@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Counts what makes the core hard to hold in mind, and refuses more of it than CEILINGS has. A ceiling only goes down: who gets below it
-lowers it.
+"""Counts lines, headers, includes and types that make the core hard to understand. Fails if a count exceeds its ceiling in CEILINGS.
+Ceilings only go down: a change that lowers a count lowers its ceiling.
 
 usage: check_counts.py REPOSITORY
 """
@@ -18,7 +18,7 @@ CEILINGS = {
     "errors that say Unimplemented": 121,
     "abstract classes with one implementation": 27,
     "type names that stand in several files": 13,
-    "lines of prose over 120 characters": 1763,
+    "lines of prose over 120 characters": 1762,
 }
 UMBRELLAS = {"cluster", "cohort", "data", "models", "train"}
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
@@ -91,7 +91,7 @@ def repeated_types(own):
 
 
 def long_prose(root):
-    """Returns the number of lines of Markdown over MOST_OF_A_LINE characters. Tables, code and lines with one long address are no prose."""
+    """Returns the number of lines of Markdown over MOST_OF_A_LINE characters. Skips tables, code and lines with one long address."""
     count = 0
     for path in [*sorted((root / "docs").rglob("*.md")), *sorted(root.glob("*.md"))]:
         code = False

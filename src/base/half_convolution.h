@@ -11,9 +11,9 @@
 
 namespace cohort {
 
-// The numbers that a convolution has for every dimension of its images.
+// Describes a convolution, one number for each spatial dimension.
 struct ConvolutionSizes {
-  torch::IntArrayRef image;  // of a transposed convolution: its output, without padding
+  torch::IntArrayRef image;  // the input; for a transposed convolution the output without padding
   torch::IntArrayRef kernel, stride, dilation;
 };
 
@@ -27,7 +27,7 @@ inline bool is_unsafe_in_half(const ConvolutionSizes& sizes, int64_t groups, boo
   return groups > 1 && sizes.stride.front() != sizes.stride.back();
 }
 
-// Returns the half precision in which a convolution of x would run on the CPU; nothing if it runs in another type.
+// Returns the half-precision type in which the CPU would convolve x. Returns nothing for other types and devices.
 inline std::optional<c10::ScalarType> half_on_cpu(const torch::Tensor& x) {
   if (!x.device().is_cpu() || x.scalar_type() == torch::kDouble) return std::nullopt;
   if (const auto half = compat::Autocast::in_force(c10::DeviceType::CPU)) return half;
@@ -35,7 +35,7 @@ inline std::optional<c10::ScalarType> half_on_cpu(const torch::Tensor& x) {
   return is_half ? std::optional(x.scalar_type()) : std::nullopt;
 }
 
-// Returns convolve(x, weight, bias). It runs in float32 where half precision is wanted but not safe.
+// Returns convolve(x, weight, bias). Runs it in float32 if half precision applies and is not safe.
 template <typename Convolve>
 torch::Tensor convolve_safely(bool is_safe, const torch::Tensor& x, const torch::Tensor& weight,
                               const torch::Tensor& bias, const Convolve& convolve) {

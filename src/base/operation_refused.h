@@ -1,11 +1,11 @@
-// An operation that cannot be done with the tensors that it got.
+// The error of an operation that does not support its tensors.
 #pragma once
 
 #include "cohort/error.h"
 
 namespace cohort {
 
-// Who runs a list of layers catches it, and names the layer.
+// Sequential catches it and adds the name of the layer.
 class OperationRefused : public Unimplemented {
  public:
   using Unimplemented::Unimplemented;

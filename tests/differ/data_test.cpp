@@ -1,5 +1,5 @@
-// Random pipelines of data beside a plain interpreter of lists: the elements of two passes, their number, how replicas
-// share them, and a position that is saved on the way.
+// Compares random data pipelines with a plain interpreter of lists: elements of two passes, cardinality, the replicas'
+// shares, and a saved and restored position.
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -53,7 +53,7 @@ struct DataRecipe {
   int64_t source = 0;
   int64_t rows = 1;
   int64_t replicas = 1;
-  int64_t position = 0;  // where the distributed one is saved
+  int64_t position = 0;  // number of steps before the distributed iterator is saved
   std::vector<Operation> operations;
 
  private:
@@ -127,8 +127,8 @@ std::string DataRecipe::elements(const Dataset& dataset, const List& wanted) con
   return "";
 }
 
-// Batch by batch: the replicas' shares are the rows in their order, ceil(b / R) at most each, and a position that is
-// saved gives the rest to an iterator that is elsewhere.
+// Checks that the replicas' shares are the rows of each batch in order, at most ceil(b / R) per replica. An iterator at
+// another position restores the saved one and yields the remaining steps.
 std::string DataRecipe::shares(const Dataset& dataset, const List& wanted) const {
   const Strategy strategy = MirroredStrategy({.devices = cpu_devices(static_cast<int>(replicas))});
   const DistributedDataset distributed = strategy.distribute(dataset, {.auto_shard = AutoShard::kData});

@@ -31,8 +31,8 @@ struct LayersRecipe {
   int64_t height = 4, width = 4;  // of an image; height: of a sequence
   std::vector<LayerSpec> layers;
   int64_t rows = 10, batch = 4;
-  int64_t way = 0;           // what it is held to one device with
-  int64_t replicas = 2;      // also stages, and the size of a mesh's first axis
+  int64_t way = 0;           // index in ways()
+  int64_t replicas = 2;      // or stages, or the size of a mesh's first axis
   int64_t across = 2;        // the size of a mesh's second axis
   int64_t microbatches = 2;  // of pipelines
   int64_t accumulation = 1;

@@ -38,8 +38,9 @@ bool is_steady(const std::string& name) {
   return true;
 }
 
-// The other rules divide by sizes of gradients with a small epsilon: where a gradient is a rounding error, such as that
-// of a norm behind a norm, an update may be one of 1e-7.
+// Returns whether an update is proportional to the gradient. Other rules divide by the size of the gradient plus a
+// small epsilon. A gradient that is only rounding error, as of a norm before another norm, then changes a weight by up
+// to 1e-7.
 bool is_linear(const std::string& name) {
   for (const char* beginning :
        {"libtorch_sgd", "libtorch_nesterov", "libtorch_dampened", "sgd", "momentum", "nesterov"}) {
@@ -97,7 +98,7 @@ struct Batch {
   std::vector<int64_t> cuts;  // parts in a thousand of the batch where a share may end
 };
 
-// What is done to the gradients, as LibTorch's tensors say it.
+// Options of the gradients, and the same computed with LibTorch's tensors.
 struct Treatment {
   enum Clip { kNone, kValue, kNorm, kGlobalNorm } clip = kNone;
   double limit = 0.0;
@@ -108,7 +109,7 @@ struct Treatment {
     static const char* const names[] = {"no clip", "clipvalue", "clipnorm", "global_clipnorm"};
     return c10::str(names[clip], " ", limit, ", l2 ", l2, ", loss scale ", loss_scale);
   }
-  // What the rule has of its own stays; no rule of LibTorch's has any.
+  // Keeps the clipping that a rule already has. No row with a LibTorch form has any.
   GradientOptions on(GradientOptions gradient) const {
     const bool clips = gradient.clipvalue > 0 || gradient.clipnorm > 0 || gradient.global_clipnorm > 0;
     if (clip == kValue && !clips) gradient.clipvalue = limit;

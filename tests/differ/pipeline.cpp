@@ -13,7 +13,7 @@ int64_t mapped(int64_t x) {
 int64_t zipped(int64_t i) {
   return 100 + i;
 }
-// The numbers that interleave() opens for an element.
+// Returns the number of elements in the dataset that interleave() opens for x.
 int64_t opened(int64_t x) {
   return x % 4;
 }
@@ -75,12 +75,12 @@ Dataset Operation::on(const Dataset& input) const {
     case Kind::kShard:
       return input.shard(number, second % number);
     default:
-      return input.shuffle(1, {.seed = static_cast<uint64_t>(number)});  // a buffer of one: the order stays
+      return input.shuffle(1, {.seed = static_cast<uint64_t>(number)});  // a buffer of one keeps the order
   }
 }
 
-// tf.data's order: a cycle of open datasets, each gives `block` elements in its turn; a place whose dataset has ended
-// is skipped, and gets the next one when its turn comes again.
+// Follows tf.data: the open datasets yield `block` elements each in turn. A slot whose dataset has ended is skipped
+// once and opens the next dataset on its next turn.
 std::vector<Rows> Operation::interleaved(const std::vector<Rows>& input) const {
   const int64_t block = 1 + second % 3;
   std::vector<std::optional<std::deque<int64_t>>> cycle(static_cast<std::size_t>(number));

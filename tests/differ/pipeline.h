@@ -1,4 +1,4 @@
-// Transformations of data, each twice: as the library's dataset, and as a list that a plain interpreter works out.
+// Data transformations in two forms: the library's dataset, and a plain interpreter of lists.
 #pragma once
 
 #include <torch/torch.h>
@@ -12,7 +12,7 @@
 
 namespace cohort::differ {
 
-// What the interpreter takes for an element: its rows, each an input and, behind zip(), a target.
+// A row of an element: an input and, after zip(), a target.
 struct Row {
   int64_t x = 0;
   std::optional<int64_t> y = std::nullopt;
@@ -21,7 +21,7 @@ struct Row {
 using Rows = std::vector<Row>;
 
 struct List {
-  std::vector<Rows> elements;  // of one row each where they are no batches
+  std::vector<Rows> elements;  // each has one row unless batched
   bool batched = false;
   bool paired = false;  // with targets
 };
@@ -44,7 +44,7 @@ enum class Kind {
   kCount
 };
 
-// One transformation. One that does not fit what comes to it changes nothing.
+// One transformation. It is skipped if it does not fit its input.
 struct Operation {
   Kind kind = Kind::kMap;
   int64_t number = 1;  // of elements, of a batch's rows, of shards

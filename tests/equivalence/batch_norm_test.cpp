@@ -62,7 +62,7 @@ TEST(BatchNormEquivalence, WouldNoticeStatisticsOfTheShare) {
   EXPECT_GT(distance(alone, own[0]), 1e-3);
 }
 
-// Backward of a batch norm waits for all replicas: one without examples has to come to it through the layers above.
+// The backward pass of a synchronized batch norm waits for all replicas. A replica without examples must reach it, too.
 TEST(BatchNormEquivalence, AReplicaWithoutExamplesGoesThroughEveryLayerAbove) {
   const auto loss_of = [](const Strategy& strategy, const Layer& above, const Shape& input) {
     const auto scope = strategy.scope();

@@ -43,8 +43,8 @@ inline void expect_close(const torch::Tensor& a, const torch::Tensor& b, double 
   EXPECT_LT(a.numel() == 0 ? 0.0 : (a - b).abs().max().item<double>(), tolerance);
 }
 
-// The output has the promised shape, also for a batch of none, whose gradients are zeros and reach the input: a layer
-// below may wait for the other replicas in its backward.
+// Expects the promised output shape, also for an empty batch. Gradients of an empty batch are zeros and reach the
+// input, because a layer below may wait for the other replicas in its backward pass.
 inline void expect_shape(const Built& layer, const Shape& input) {
   for (const int64_t batch : {3, 0}) {
     Shape in = input, out = layer.output;
@@ -54,7 +54,7 @@ inline void expect_shape(const Built& layer, const Shape& input) {
     const torch::Tensor y = layer(x);
     EXPECT_EQ(y.sizes().vec(), out);
     if (batch > 0) continue;
-    ASSERT_TRUE(y.requires_grad()) << "a batch of none does not depend on the input";
+    ASSERT_TRUE(y.requires_grad()) << "the output of an empty batch does not depend on the input";
     y.sum().backward();
     EXPECT_TRUE(x.grad().defined()) << "backward does not reach the input";
     for (auto& parameter : layer.module->parameters()) {

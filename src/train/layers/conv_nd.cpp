@@ -66,8 +66,7 @@ class ConvNModule final : public LayerModule {
     return conv_.activation.overwrite(
         convolve_safely(is_safe, x, weight_, bias_,
                         [&](const torch::Tensor& values, const torch::Tensor& kernel, const torch::Tensor& bias) {
-                          // Autocast on CPUs knows conv1d, and not convolution. Volumes are not computed in half
-                          // precision there.
+                          // Autocast on CPUs supports conv1d but not convolution. Volumes run in float32 there.
                           if (even.size() == 1)
                             return at::conv1d(values, kernel, bias, strides_, even, dilation_, conv_.groups);
                           return at::convolution(values, kernel, bias, strides_, even, dilation_, /*transposed=*/false,

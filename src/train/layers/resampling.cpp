@@ -17,7 +17,7 @@ class UpSamplingModule final : public LayerModule {
     check_input(name_, "UpSampling2D", x, 4, 1, channels_);
     const std::vector<int64_t> size = {x.size(2) * options_.size.height, x.size(3) * options_.size.width};
     if (x.numel() == 0) return empty_from({x}, {x.size(0), x.size(1), size[0], size[1]});
-    // LibTorch 1.13 computes the places in the type of the numbers. Those of a large image do not fit into bfloat16.
+    // LibTorch 1.13 computes positions in the type of the pixels. bfloat16 cannot hold those of large images.
     const bool half = x.device().is_cpu() && (x.scalar_type() == torch::kBFloat16 || x.scalar_type() == torch::kHalf);
     return half ? grow(x.to(torch::kFloat), size).to(x.scalar_type()) : grow(x, size);
   }

@@ -70,9 +70,8 @@ torch::Tensor look_up_in_parts(const std::string& who, const torch::Tensor& part
 torch::Tensor look_up_own(const std::string& who, const torch::Tensor& part, const torch::Tensor& x, int64_t rows,
                           const std::string& axis);
 
-// Returns a result without elements that depends on the sources, an input and parameters, so that backward goes through
-// all layers that a share with examples goes through: some of them wait for the other replicas there. Undefined sources
-// are left out.
+// Returns an empty result that depends on the sources: the input and the parameters. Backward then reaches the layers
+// below, which may wait for the other replicas there. Skips undefined sources.
 torch::Tensor empty_from(const std::vector<torch::Tensor>& sources, torch::IntArrayRef shape);
 
 // Makes a layer whose kind is Kind(options).
