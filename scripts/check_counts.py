@@ -18,7 +18,7 @@ CEILINGS = {
     "errors that say Unimplemented": 121,
     "abstract classes with one implementation": 27,
     "type names that stand in several files": 13,
-    "lines of prose over 120 characters": 1762,
+    "lines of prose over 120 characters": 1761,
 }
 UMBRELLAS = {"cluster", "cohort", "data", "models", "train"}
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
