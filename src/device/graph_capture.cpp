@@ -107,6 +107,14 @@ void GraphCapture::begin() {
   watching_ = std::make_unique<Watching>(*this, operations_);
 }
 
+void GraphCapture::require_no_copies() const {
+  const std::string copied = operations_->copied();
+  if (copied.empty()) return;
+  fail<NotCapturable>("[function] ", what_, " cannot be captured as a graph of ", device_.str(), ": it copies ", copied,
+                      ", which a graph would do with the memory of now; make the tensor on the device, or give it as an "
+                      "argument");
+}
+
 void GraphCapture::end(HostStage host) {
   const bool has_work = operations_->take_count() > 0;
   {
@@ -118,12 +126,7 @@ void GraphCapture::end(HostStage host) {
   watching_.reset();
   work_.graph_->end();
   const std::size_t segment = segments_++;
-  if (const std::string copied = operations_->copied(); !copied.empty()) {
-    fail<NotCapturable>("[function] ", what_, " cannot be captured as a graph of ", device_.str(), ": it copies ",
-                        copied,
-                        ", which a graph would do with the memory of now; make the tensor on the device, or give it as "
-                        "an argument");
-  }
+  require_no_copies();
   if (const std::string changed = operations_->changed(); !changed.empty()) {
     fail<NotCapturable>("[function] ", what_, " cannot be captured as a graph of ", device_.str(), ": it changes ",
                         changed, ", whose value an operation of the device takes, which a graph would do with the one ",
@@ -199,6 +202,7 @@ CapturedWork GraphCapture::finish() {
 
 void GraphCapture::explain(const c10::Error& error) const {
   if (in_part_) return;
+  require_no_copies();  // which LibTorch refuses, from some version on
   const std::string failed = operations_->failed();
   std::string reason = error.what_without_backtrace();
   reason.resize(std::min(reason.size(), reason.find('\n')));

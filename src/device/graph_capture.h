@@ -162,6 +162,7 @@ class GraphCapture {
 
   void begin();
   void end(HostStage host);
+  void require_no_copies() const;
   void act(const std::vector<HostStage>& all);
 
   torch::Device device_;

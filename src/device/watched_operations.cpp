@@ -52,10 +52,9 @@ struct OperationObserver {
   }
 };
 
-// The operations that another one consists of are given nothing else than that one, and what it makes.
 WatchedOperations::Begun WatchedOperations::note_begin(const at::RecordFunction& operation) {
   const std::lock_guard lock(mutex_);
-  int& within = within_[std::this_thread::get_id()];
+  Within& within = within_[std::this_thread::get_id()];
   Begun begun;
   std::vector<torch::Tensor> of_host;
   const std::string_view name = operation.name();
@@ -63,7 +62,7 @@ WatchedOperations::Begun WatchedOperations::note_begin(const at::RecordFunction&
   const int64_t count = count_;
   for (const c10::IValue& input : operation.inputs()) {
     each_tensor(input, [&](const torch::Tensor& tensor) {
-      note_given(tensor);
+      note_given(tensor, within);
       begun.is_of_device = begun.is_of_device || is_here(tensor);
       const bool is_number = tensor.unsafeGetTensorImpl()->is_wrapped_number();
       if (tensor.is_cpu() && !is_here(tensor) && tensor.has_storage() && !is_number) of_host.push_back(tensor);
@@ -71,7 +70,7 @@ WatchedOperations::Begun WatchedOperations::note_begin(const at::RecordFunction&
   }
   if (!begun.is_work) count_ = count;
   if (name == "aten::copy_") note_copy(operation.inputs());
-  begun.is_part = within++ > 0;
+  begun.is_part = within.depth++ > 0;
   if (begun.is_part) return begun;
   for (const torch::Tensor& tensor : of_host) {
     if (!begun.is_of_device || tensor.dim() == 0) begun.sources.merge(sources_of(tensor));
@@ -96,7 +95,8 @@ WatchedOperations::Numbers WatchedOperations::sources_of(const torch::Tensor& of
 
 void WatchedOperations::note_end(const at::RecordFunction& operation, const Begun& begun) {
   const std::lock_guard lock(mutex_);
-  --within_[std::this_thread::get_id()];
+  Within& within = within_[std::this_thread::get_id()];
+  --within.depth;
   // The last one to hear of an error is the operation that was called.
   if (std::uncaught_exceptions() > 0) failed_ = operation.name();
   for (const c10::IValue& output : operation.outputs()) {
@@ -110,6 +110,19 @@ void WatchedOperations::note_end(const at::RecordFunction& operation, const Begu
       if (!outside_.contains(storage)) made_.try_emplace(storage, tensor.storage().getWeakStorageImpl());
     });
   }
+  if (!begun.is_part) note_given_within(within);
+}
+
+// Decides, when an operation has ended, about what its parts were given: it was made within and is a result or gone, or
+// it is from before.
+void WatchedOperations::note_given_within(Within& within) {
+  for (const GivenWithin& each : std::exchange(within.given, {})) {
+    auto storage = each.storage.lock();
+    if (!storage || made_.contains(storage.get())) continue;
+    if (auto tensor = each.tensor.lock()) handles_.try_emplace(tensor.get(), each.tensor);
+    const auto* const key = storage.get();
+    outside_.try_emplace(key, c10::Storage(std::move(storage)));
+  }
 }
 
 int64_t WatchedOperations::take_count() {
@@ -119,7 +132,7 @@ int64_t WatchedOperations::take_count() {
 
 void WatchedOperations::note_kernel(std::span<const torch::Tensor> tensors) {
   const std::lock_guard lock(mutex_);
-  for (const torch::Tensor& tensor : tensors) note_given(tensor);
+  for (const torch::Tensor& tensor : tensors) note_given(tensor, within_[std::this_thread::get_id()]);
 }
 
 std::string WatchedOperations::failed() const {
@@ -179,11 +192,14 @@ void WatchedOperations::note_made_on_host(const torch::Tensor& tensor, const Num
   made->second.sources.insert(sources.begin(), sources.end());
 }
 
-void WatchedOperations::note_given(const torch::Tensor& tensor) {
+void WatchedOperations::note_given(const torch::Tensor& tensor, Within& within) {
   if (!is_here(tensor)) return;
   ++count_;  // an operation on lists in place returns nothing
   const auto* storage = tensor.storage().unsafeGetStorageImpl();
-  if (!made_.contains(storage)) {
+  if (within.depth > 0 && !outside_.contains(storage) && !made_.contains(storage)) {
+    within.given.push_back({.storage = tensor.storage().getWeakStorageImpl(),
+                            .tensor = c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr())});
+  } else if (!made_.contains(storage)) {
     outside_.try_emplace(storage, tensor.storage());
     handles_.try_emplace(tensor.unsafeGetTensorImpl(), tensor.getIntrusivePtr());
   }

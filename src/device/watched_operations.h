@@ -61,6 +61,18 @@ class WatchedOperations final : public c10::DebugInfoBase {
     Numbers sources;
   };
 
+  // A tensor that a part of an operation is given, and that was not known before. LibTorch announces no operation for
+  // what it makes within one, such as the result of a sum, but has other operations view it.
+  struct GivenWithin {
+    WeakStorage storage;
+    c10::weak_intrusive_ptr<c10::TensorImpl> tensor;
+  };
+  // The operations that a thread is in.
+  struct Within {
+    int depth = 0;
+    std::vector<GivenWithin> given;
+  };
+
   // What the end of an operation has to know: whether it was given tensors of the device, and if not, those of the
   // host.
   struct Begun {
@@ -74,7 +86,8 @@ class WatchedOperations final : public c10::DebugInfoBase {
   void note_end(const at::RecordFunction& operation, const Begun& begun);
   Numbers sources_of(const torch::Tensor& of_host);
   bool is_here(const torch::Tensor& tensor) const { return tensor.device() == device_ && tensor.has_storage(); }
-  void note_given(const torch::Tensor& tensor);
+  void note_given(const torch::Tensor& tensor, Within& within);
+  void note_given_within(Within& within);
   void note_copy(c10::ArrayRef<const c10::IValue> inputs);
   void note_made_on_host(const torch::Tensor& tensor, const Numbers& sources);
 
@@ -89,7 +102,7 @@ class WatchedOperations final : public c10::DebugInfoBase {
   // The tensors that had memory from before; their addresses are no other one's.
   std::map<const c10::TensorImpl*, c10::weak_intrusive_ptr<c10::TensorImpl>> handles_;
   std::vector<OfHost> host_;
-  std::map<std::thread::id, int> within_;  // the operations that a thread is in
+  std::map<std::thread::id, Within> within_;
   std::map<const c10::StorageImpl*, MadeOfHost> made_of_host_;
 };
 

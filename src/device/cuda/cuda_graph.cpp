@@ -226,6 +226,8 @@ class CudaGraph final : public DeviceGraph {
     if (!end_capture()) (void)end_another_capture();
     within_.reset();
     current_.reset();
+    // LibTorch takes no new graph into a pool whose last one is gone.
+    if (segments_.empty()) pool_ = at::cuda::graph_pool_handle();
   }
 
   void replay(std::size_t segment) override {
