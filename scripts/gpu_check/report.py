@@ -3,6 +3,8 @@ import os
 import threading
 import time
 
+SOME = 8  # lines of a failure, from its beginning and from its end
+
 
 class Report:
     def __init__(self, file=None):
@@ -22,10 +24,13 @@ class Report:
                     os.fsync(file.fileno())
 
     def verdict(self, good, what, details=""):
-        """One line of a verdict, with the last lines of the details behind it if it is a failure."""
+        """One line of a verdict, with the first and the last lines of the details behind it if it is a failure."""
         with self.lock:
             self.failures += 0 if good else 1
-        indented = "".join("\n      " + line[:300] for line in details.splitlines()[-15:])
+        lines = details.splitlines()
+        if len(lines) > 2 * SOME:
+            lines = [*lines[:SOME], f"... {len(lines) - 2 * SOME} lines ...", *lines[-SOME:]]
+        indented = "".join("\n      " + line[:300] for line in lines)
         self.say(f"- {'ok' if good else 'FAILED'}: {what}{'' if good else indented}")
 
 

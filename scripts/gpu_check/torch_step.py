@@ -56,11 +56,14 @@ class Attention(nn.Module):
         super().__init__()
         self.heads = heads
         self.rotations = rotations
-        self.into = nn.Linear(size, 3 * size, bias=bias)
+        # A vision transformer's three are one matrix, as torchvision's; a Llama's are three.
+        self.into = nn.ModuleList([nn.Linear(size, 3 * size, bias=bias)] if rotations is None else
+                                  [nn.Linear(size, size, bias=bias) for _ in range(3)])
         self.out = nn.Linear(size, size, bias=bias)
 
     def forward(self, x):
-        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.into(x).chunk(3, -1))
+        parts = self.into[0](x).chunk(3, -1) if len(self.into) == 1 else [each(x) for each in self.into]
+        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         if self.rotations is not None:
             query, key = self.rotations(query), self.rotations(key)
         y = functional.scaled_dot_product_attention(query, key, value, is_causal=self.rotations is not None)

@@ -62,9 +62,8 @@ Cards find() {
   }
   if (!found.stand_in) found.count = static_cast<int>(torch::cuda::device_count());
   if (found.count == 0) return found;
-  for (const PhysicalDevice& card : list_physical_devices("GPU")) {
-    set_logical_devices(card, {{.memory_limit_mb = 1024}, {.memory_limit_mb = 1024}});
-  }
+  const std::vector<LogicalDeviceOptions> parts(found.count == 1 ? 4 : 2, {.memory_limit_mb = 1024});
+  for (const PhysicalDevice& card : list_physical_devices("GPU")) set_logical_devices(card, parts);
   return found;
 }
 

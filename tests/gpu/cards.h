@@ -11,7 +11,7 @@
 
 namespace cohort::gpu {
 
-// The cards that tests run on. Each is two logical devices, from the first look on.
+// The cards that tests run on. Each is two logical devices, from the first look on; one that is alone is four.
 struct Cards {
   int count = 0;
   bool stand_in = false;
@@ -28,7 +28,12 @@ inline int cards() {
   return found_cards().count;
 }
 
-// One device of each of the first `count` cards.
+// Returns how many devices on_cards() has: parts of a card that is alone stand for two.
+inline int places() {
+  return cards() == 1 ? 2 : cards();
+}
+
+// One device of each of the first `count` cards, or two of one that is alone.
 inline std::vector<std::string> on_cards(int count) {
   std::vector<std::string> names;
   for (int i = 0; i < count; ++i) names.push_back("/GPU:" + std::to_string(2 * i));
@@ -44,6 +49,10 @@ inline std::vector<std::string> parts_of_one_card() {
 // ctest counts a test that says this as skipped.
 #define COHORT_NEEDS_CARDS(count)     \
   if (cohort::gpu::cards() < (count)) \
+  GTEST_SKIP() << "needs " << (count) << " CUDA cards, there are " << cohort::gpu::cards()
+// The same, for a test that two parts of one card will do for.
+#define COHORT_NEEDS_PLACES(count)     \
+  if (cohort::gpu::places() < (count)) \
   GTEST_SKIP() << "needs " << (count) << " CUDA cards, there are " << cohort::gpu::cards()
 // Skips a test of something that nothing can stand in for.
 #define COHORT_NEEDS_REAL_CARDS(count)                                                              \

@@ -124,7 +124,7 @@ class Captured : public ::testing::TestWithParam<Program> {};
 
 // 24 steps, of which every sixth has a short batch.
 TEST_P(Captured, StepsComeToTheSameNumbers) {
-  COHORT_NEEDS_CARDS(GetParam().cards);
+  COHORT_NEEDS_PLACES(GetParam().cards);
   const Trained as_it_is = train(GetParam(), std::nullopt);
   const Trained captured = train(GetParam(), true);
   EXPECT_TRUE(same(captured.weights, as_it_is.weights));
@@ -142,7 +142,7 @@ INSTANTIATE_TEST_SUITE_P(All, Captured, ::testing::ValuesIn(programs()),
                          [](const auto& info) { return info.param.name; });
 
 TEST(CapturedStep, RefusesCollectives) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   const Strategy strategy = on(on_cards(2));
   const auto sums =
       function([](Replica& replica, const torch::Tensor& x) { return replica.all_reduce(ReduceOp::kSum, x); },
@@ -156,7 +156,7 @@ TEST(CapturedStep, RefusesCollectives) {
 }
 
 TEST(CapturedStep, RefusesGradientsThatLeaveDuringBackward) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   const auto shared = [] { return on(on_cards(2), {.sharding = {.stage = 2}}); };
   expect_error<NotCapturable>([&] { train({"", 2, shared, SGD({}), 0}, true); }, "sharding stages 2 and 3");
 }

@@ -11,7 +11,7 @@ namespace {
 using namespace gpu;
 
 TEST(Input, PagesAreLockedForAsManyStepsAsAreAhead) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   const Strategy strategy = MirroredStrategy({.devices = on_cards(2)});
   constexpr int64_t kRows = 38;  // ten steps, the last one short
   const torch::Tensor x = torch::arange(kRows, torch::kFloat).view({kRows, 1});

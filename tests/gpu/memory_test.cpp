@@ -23,7 +23,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 TEST(Memory, WhoHoldsItIsSaidWhenThereIsNoMore) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   if (!stands_in()) GTEST_SKIP() << "a real card has too much";
   const Strategy strategy = MirroredStrategy({.devices = on_cards(2)});
   auto net = strategy.mirror([] { return torch::nn::Linear(512, 512); });

@@ -60,7 +60,7 @@ std::vector<equivalence::Rule> rules_of_each_kind() {
 }
 
 TEST(Offloaded, RulesTakeTheStepsOfOneDevice) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   for (const int stage : {1, 2, 3}) {
     for (const equivalence::Rule& rule : rules_of_each_kind()) {
       const torch::Tensor together = equivalence::weights_after(on(on_cards(2), stage), rule.make(), {}, small_net);
@@ -162,7 +162,7 @@ constexpr double kPsi = 33 * 61 + 61 + 61 * 67 + 67 + 67 * 3 + 3;
 
 // Of Adam in float32, for each element of a replica's part: the parameter, the sum and two slots.
 TEST(Offloaded, NoStateLiesOnACard) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   for (const int stage : {1, 2, 3}) {
     for (const bool offloads : {true, false}) {
       SCOPED_TRACE(c10::str("stage ", stage, offloads ? ", offloaded" : ""));
@@ -222,7 +222,7 @@ void expect_alike(const torch::Tensor& got, const torch::Tensor& wanted) {
 
 // A step is left out, and within an accumulation others go on with what one has saved.
 TEST(Offloaded, AccumulatesAndLeavesStepsOut) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   const auto first = [](Training& training) {
     training.steps(0, 2);
     training.step(2, std::numeric_limits<double>::infinity());
@@ -250,7 +250,7 @@ TEST(Offloaded, AccumulatesAndLeavesStepsOut) {
 
 // Where the card has all parameters a program may write to them within a run, and load them outside of it.
 TEST(Offloaded, ParametersThatTheProgramChangesAreGoneOnFrom) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   for (const int stage : {1, 2, 3}) {
     std::vector<torch::Tensor> weights;
     for (const bool offloads : {true, false}) {
@@ -273,7 +273,7 @@ TEST(Offloaded, ParametersThatTheProgramChangesAreGoneOnFrom) {
 }
 
 TEST(Offloaded, HalfParametersTakeTheStepsOfThoseOnCards) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   for (const int stage : {1, 2, 3}) {
     std::vector<torch::Tensor> weights;
     for (const bool offloads : {true, false}) {
@@ -316,7 +316,7 @@ void expect_same(const NamedTensors& got, const NamedTensors& wanted) {
 
 // Whole ones and pieces, saved by states of the one kind and taken up by those of the other.
 TEST(Offloaded, CheckpointsAreThoseOfStatesOnCards) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   for (const int stage : {2, 3}) {
     const Fitted wanted = fitted(on(on_cards(2), stage, /*offloads=*/false), 2, {}, false);
     for (const bool offloads : {true, false}) {

@@ -69,7 +69,7 @@ Optimizer clipping_adam() {
 
 // The outcome has the metrics of an evaluation, predictions and the weights.
 TEST(PipelineOnCards, LearnsAsOneDevice) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   const Outcome wanted = under(OneDeviceStrategy("/CPU:0"), clipping_adam());
   EXPECT_LT(wanted.history["loss"].back(), wanted.history["loss"].front());
   const std::vector<PipelineScheduleOptions> schedules = {Schedule1F1B{.microbatches = 5},
@@ -85,7 +85,7 @@ TEST(PipelineOnCards, LearnsAsOneDevice) {
 }
 
 TEST(PipelineOnCards, LearnsBesideTheBatchAsOneDevice) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   const Outcome wanted = under(OneDeviceStrategy("/CPU:0"), adam(0.05));
   with_stages_on(parts_of_a_card_each(), Schedule1F1B{.microbatches = 3},
                  [&](const MultiWorkerPipelineStrategy& strategy) {
@@ -148,7 +148,7 @@ TEST(PipelineOnCards, LocalRanksThatDoNotFollowRanksAreRefused) {
 
 // The random stream of a microbatch continues on the next worker.
 TEST(PipelineOnCards, DropsOutTheSameOnBothWorkers) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   const std::vector<Layer> net = {Dense(8), Dropout(0.3), Dense(8, Activation::kRelu), Dropout(0.2), Dense(6)};
   const auto learned = [&] {
     std::array<Outcome, 2> outcomes;
@@ -187,7 +187,7 @@ PerReplica<Example> eight_rows() {
 }
 
 TEST(PipelineOnCards, ResultsComeToEveryWorkerOnItsCard) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   with_stages_on(
       a_card_each(), Schedule1F1B{.microbatches = 2},
       [&](const MultiWorkerPipelineStrategy& strategy) {
@@ -217,13 +217,13 @@ TEST(PipelineOnCards, ResultsComeToEveryWorkerOnItsCard) {
 }
 
 TEST(PipelineOnCards, CheckpointsAreThoseOfOneDevice) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   pipeline_workers::expect_checkpoints_of_one_device(
       [](const OfStages& fn) { with_stages_on(a_card_each(), Schedule1F1B{.microbatches = 5}, fn); });
 }
 
 TEST(PipelineOnCards, AWorkerThatFailsEndsTheRunOfTheOther) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   std::array<std::string, 2> errors;
   with_stages_on(a_card_each(), Schedule1F1B{.microbatches = 4},
                  [&](const MultiWorkerPipelineStrategy& strategy) {

@@ -31,9 +31,9 @@ std::vector<Placing> placings() {
       {"two_replicas_to_one_device", 1, [] { return mirrored(parts_of_one_card(), "reduction_to_one_device"); }},
       {"two_replicas_hierarchical", 1, [] { return mirrored(parts_of_one_card(), "hierarchical_copy"); }},
       {"central_storage", 1, [] { return CentralStorageStrategy({.compute_devices = parts_of_one_card()}); }},
-      {"all_cards", 2, [] { return mirrored(on_cards(cards()), "auto", /*bucket=*/256); }},
-      {"all_cards_ring", 2, [] { return mirrored(on_cards(cards()), "ring"); }},
-      {"all_cards_to_one_device", 2, [] { return mirrored(on_cards(cards()), "reduction_to_one_device"); }},
+      {"all_cards", 2, [] { return mirrored(on_cards(places()), "auto", /*bucket=*/256); }},
+      {"all_cards_ring", 2, [] { return mirrored(on_cards(places()), "ring"); }},
+      {"all_cards_to_one_device", 2, [] { return mirrored(on_cards(places()), "reduction_to_one_device"); }},
   };
 }
 
@@ -56,7 +56,7 @@ const torch::Tensor& alone_after(const equivalence::Rule& rule) {
 }
 
 TEST_P(OnCards, EveryOptimizerComesToTheCpusNumbers) {
-  COHORT_NEEDS_CARDS(GetParam().needs);
+  COHORT_NEEDS_PLACES(GetParam().needs);
   for (const equivalence::Rule& rule : equivalence::rules()) {
     const torch::Tensor& alone = alone_after(rule);
     const torch::Tensor together = weights_after(GetParam().make(), rule.make(), torch::kDouble);
@@ -65,14 +65,14 @@ TEST_P(OnCards, EveryOptimizerComesToTheCpusNumbers) {
 }
 
 TEST_P(OnCards, Float32IsNear) {
-  COHORT_NEEDS_CARDS(GetParam().needs);
+  COHORT_NEEDS_PLACES(GetParam().needs);
   const auto rule = SGD({.learning_rate = 0.05, .momentum = 0.9});
   const torch::Tensor alone = weights_after(OneDeviceStrategy("/CPU:0"), rule, torch::kFloat);
   EXPECT_LT(equivalence::distance(alone, weights_after(GetParam().make(), rule, torch::kFloat)), 1e-4);
 }
 
 TEST_P(OnCards, TwoRunsAreBitIdentical) {
-  COHORT_NEEDS_CARDS(GetParam().needs);
+  COHORT_NEEDS_PLACES(GetParam().needs);
   const auto rule = Adam({.learning_rate = 0.01});
   EXPECT_TRUE(torch::equal(weights_after(GetParam().make(), rule, torch::kFloat),
                            weights_after(GetParam().make(), rule, torch::kFloat)));
@@ -118,7 +118,7 @@ Fitted fitted(const Strategy& strategy, bool batch_norm) {
 }
 
 TEST_P(OnCards, FitComesToTheCpusNumbers) {
-  COHORT_NEEDS_CARDS(GetParam().needs);
+  COHORT_NEEDS_PLACES(GetParam().needs);
   const Strategy strategy = GetParam().make();
   const bool batch_norm = strategy.num_replicas_in_sync() == 1;  // otherwise of other shares than on one device
   const Fitted alone = fitted(OneDeviceStrategy("/CPU:0"), batch_norm);

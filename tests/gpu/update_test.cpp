@@ -33,7 +33,7 @@ std::vector<std::pair<const char*, Optimizer>> rules_by_norms() {
 
 // What LAMB and LARS leave on the CPU, which training_test asks for, too, but for these options.
 TEST(CardUpdates, NormsAreThoseOfWholeParametersWhereStatesAreShared) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   const std::vector<std::string> devices = on_cards(2);
   const auto make = [] {
     return torch::nn::Sequential(torch::nn::Linear(equivalence::kFeatures, 31), torch::nn::Tanh(),
@@ -53,7 +53,7 @@ TEST(CardUpdates, NormsAreThoseOfWholeParametersWhereStatesAreShared) {
 }
 
 TEST(CardUpdates, NormsAreThoseOfWholeParametersWhereTheseAreCut) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   using namespace equivalence;
   using namespace equivalence::mesh_runs;
   const std::vector<std::string> devices = on_cards(2);
@@ -100,7 +100,7 @@ std::vector<torch::Tensor> fitted(const Strategy& strategy, const Optimizer& rul
 }
 
 TEST(CardUpdates, HalvesFollowFloat32) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   GradientOptions clipped;
   clipped.global_clipnorm = 0.5;
   clipped.loss_scale = LossScale{};
@@ -128,7 +128,7 @@ TEST(CardUpdates, HalvesFollowFloat32) {
 // On cards and in the host's memory, in all stages: with the gradients of a sum that does not depend on the parameters
 // the masters are the parameters of float32, and the parameters their roundings.
 TEST(CardUpdates, MastersAreTheParametersOfFloat32) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   const EmaOptions ema{.use_ema = true, .ema_momentum = 0.9, .ema_overwrite_frequency = 3};
   const std::vector<Optimizer> rules = {SGD({.learning_rate = 1e-3, .momentum = 0.9}), AdamW({.ema = ema}),
                                         LAMB({.weight_decay = 0.01, .ema = ema}), LARS({}), Adafactor({.ema = ema})};
@@ -190,7 +190,7 @@ class Classes final : public torch::nn::Module, public DividedModule {
 
 // As one device does; a card that has refused something does nothing more.
 TEST(CardClasses, ATargetThatIsNoClassIsRefused) {
-  COHORT_NEEDS_CARDS(2);
+  COHORT_NEEDS_PLACES(2);
   if (!stands_in()) GTEST_SKIP() << "a real card could not be used any more";
   const MeshStrategy strategy(DeviceMesh({1, 2}, {"batch", "model"}, on_cards(2)),
                               {.layout = {{"weight", {"model", ""}}}});

@@ -95,7 +95,7 @@ class Waiting : public ::testing::TestWithParam<Program> {};
 
 // Steps of one's own with a short last batch, as a program would write them.
 TEST_P(Waiting, StepsDoNot) {
-  COHORT_NEEDS_CARDS(GetParam().cards);
+  COHORT_NEEDS_PLACES(GetParam().cards);
   const Strategy strategy = GetParam().strategy();
   const auto scope = strategy.scope();
   auto net = strategy.mirror([] { return torch::nn::Sequential(torch::nn::Linear(4, 9), torch::nn::Linear(9, 1)); });
