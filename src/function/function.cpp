@@ -160,7 +160,7 @@ void FunctionState::check(FunctionCall& call, FunctionArguments& arguments) cons
         arguments.records ? " all work is compiled" : " nothing is compiled: the device does not record",
         "; leave it unset");
   }
-  if (has_graphs && options_.jit_compile.value_or(false) && thread_context().microbatch != nullptr) {
+  if (has_graphs && options_.jit_compile.value_or(false) && thread_context().replica_scope != nullptr) {
     fail<Unimplemented>("[function] ", options_.name, ": jit_compile is true, but the stages of a pipeline are not ",
                         "captured as graphs; leave it unset");
   }

@@ -15,7 +15,7 @@
 #include "step/sharding/shard_plan.h"
 #include "strategy/line_backward.h"
 #include "strategy/module_tensors.h"
-#include "strategy/pipeline/absent.h"
+#include "strategy/absent.h"
 #include "strategy/placement.h"
 #include "strategy/row_table.h"
 

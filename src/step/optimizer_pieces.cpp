@@ -3,7 +3,7 @@
 #include "base/fail.h"
 #include "step/optimizer_state.h"
 #include "strategy/module_pieces.h"
-#include "strategy/pipeline/stages.h"
+#include "strategy/holders.h"
 
 namespace cohort {
 

@@ -8,7 +8,7 @@
 
 #include "base/fail.h"
 #include "base/log.h"
-#include "strategy/pipeline/stages.h"
+#include "strategy/holders.h"
 
 namespace cohort {
 

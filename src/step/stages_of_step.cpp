@@ -17,8 +17,8 @@
 #include "step/step.h"
 #include "strategy/core.h"
 #include "strategy/module_tensors.h"
-#include "strategy/pipeline/absent.h"
-#include "strategy/pipeline/stages.h"
+#include "strategy/absent.h"
+#include "strategy/holders.h"
 
 namespace cohort {
 

@@ -8,7 +8,7 @@
 #include <optional>
 #include <vector>
 
-#include "strategy/pipeline/microbatch_call.h"
+#include "strategy/replica_scope.h"
 
 namespace cohort {
 

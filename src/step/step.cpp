@@ -15,7 +15,7 @@
 #include "record/function_recording.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
-#include "strategy/pipeline/microbatch_call.h"
+#include "strategy/replica_scope.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {
@@ -57,7 +57,7 @@ HeldBytes Step::held_bytes() const {
 }
 
 void Step::minimize(Replica& replica, const torch::Tensor& loss) {
-  if (MicrobatchCall* const call = thread_context().microbatch) return minimize_later(*call, replica, loss);
+  if (ReplicaScope* const call = thread_context().replica_scope) return minimize_later(*call, replica, loss);
   const bool keeps_whole = rule_.gradient().gradient_accumulation_steps > 1 && !exchange_->shares_gradients();
   if (keeps_whole) return apply_gradients(replica, gradients(replica, loss), /*reduced=*/false);
   require_loss(replica, loss);
@@ -80,7 +80,7 @@ void Step::backward(Replica& replica, const torch::Tensor& loss) {
 }
 
 // The schedule of a pipeline makes the backward passes of all microbatches, and then there is one update.
-void Step::minimize_later(MicrobatchCall& call, const Replica& replica, const torch::Tensor& loss) {
+void Step::minimize_later(ReplicaScope& call, const Replica& replica, const torch::Tensor& loss) {
   require_loss(replica, loss);
   const auto update_all = [step = shared_from_this()](Replica& own, std::vector<torch::Tensor> sums) {
     for (const torch::Tensor& other : step->flat_->take_gradients(own.local_id())) {
@@ -93,7 +93,7 @@ void Step::minimize_later(MicrobatchCall& call, const Replica& replica, const to
     step->flat_->note_reached(own.local_id(), sums);
     step->update(own, {.gradients = std::move(sums), .scaled = true});
   };
-  PipelinedStep later{.owner = this,
+  LaterStep later{.owner = this,
                       .loss = scaled(replica, loss),
                       .parameters = flat_->tensors(replica.local_id()),
                       .update = update_all};

@@ -20,7 +20,7 @@
 namespace cohort {
 
 class GraphCapture;
-class MicrobatchCall;
+class ReplicaScope;
 
 class Step : public std::enable_shared_from_this<Step>, public HoldsMemory, public LiveOptimizer {
  public:
@@ -59,7 +59,7 @@ class Step : public std::enable_shared_from_this<Step>, public HoldsMemory, publ
   void find_stages();
   void place(const std::vector<const TensorsUsed*>& used);
   std::vector<torch::Tensor> over_stages(const Replica& replica, std::vector<torch::Tensor> sums) const;
-  void minimize_later(MicrobatchCall& call, const Replica& replica, const torch::Tensor& loss);
+  void minimize_later(ReplicaScope& call, const Replica& replica, const torch::Tensor& loss);
   torch::Tensor scaled(const Replica& replica, const torch::Tensor& loss) const;
   // Returns whether this call of a function is recorded or captured, so that later ones run without it.
   static bool runs_again();

@@ -102,7 +102,7 @@ torch::Tensor sum_over_line(const torch::Tensor& x, Communicator& line) {
 
 torch::Tensor enter_axis(const torch::Tensor& x, std::string_view axis) {
   Communicator& line = line_of(axis, "enter_axis");
-  const bool divided = space::is_divided(x) && space::layout_of(x).grid.line == &line;
+  const bool divided = is_divided(x) && space::layout_of(x).grid.line == &line;
   return divided ? space::enter_whole(x) : enter_line(x, line);
 }
 

@@ -12,7 +12,7 @@
 #include "strategy/module_tensors.h"
 #include "strategy/parameter_layout.h"
 #include "strategy/parameter_shards.h"
-#include "strategy/pipeline/stages.h"
+#include "strategy/holders.h"
 
 namespace cohort {
 

@@ -6,7 +6,7 @@
 #include "base/fail.h"
 #include "cohort/strategy.h"
 #include "strategy/core.h"
-#include "strategy/pipeline/microbatch_call.h"
+#include "strategy/replica_scope.h"
 
 namespace cohort {
 

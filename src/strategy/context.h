@@ -9,7 +9,7 @@
 
 namespace cohort {
 
-class MicrobatchCall;
+class ReplicaScope;
 class Replica;
 class StrategyCore;
 
@@ -17,7 +17,7 @@ struct ThreadContext {
   std::vector<std::shared_ptr<StrategyCore>> scopes;  // the innermost last; all the same strategy
   Replica* replica = nullptr;                         // not null: replica context
   bool merged = false;                                // inside merge_call's function: cross-replica context
-  MicrobatchCall* microbatch = nullptr;               // not null: in a call for a microbatch of a pipeline
+  ReplicaScope* replica_scope = nullptr;              // not null: the replica gets a part of its share at a time
 };
 
 ThreadContext& thread_context();

@@ -17,7 +17,7 @@
 #include "device/numa.h"
 #include "strategy/context.h"
 #include "strategy/memory_use.h"
-#include "strategy/pipeline/stages.h"
+#include "strategy/holders.h"
 #include "strategy/plan_checks.h"
 #include "strategy/worker_group.h"
 

@@ -72,13 +72,13 @@ torch::Tensor split_among_cores(const StrategyCore& core, const torch::Tensor& t
                           " dimensions");
   }
   if (core.plan().space_axis.empty()) return record::shard(tensor, dims);
-  return space::divide(space::whole_of(tensor), dims, line_of(core, caller));
+  return space::divide(whole_of(tensor), dims, line_of(core, caller));
 }
 
 torch::Tensor replicate_among_cores(const StrategyCore& core, const torch::Tensor& tensor, std::string_view caller) {
   if (!core.plan().space_axis.empty()) {
     require_own_device(core, tensor, caller);
-    return space::whole_of(tensor);
+    return whole_of(tensor);
   }
   const std::vector<int64_t> ones(static_cast<std::size_t>(tensor.dim()), 1);
   return split_among_cores(core, tensor, ones, caller);

@@ -9,8 +9,8 @@
 #include "strategy/module_tensors.h"
 #include "strategy/parameter_layout.h"
 #include "strategy/parameter_shards.h"
-#include "strategy/pipeline/absent.h"
-#include "strategy/pipeline/stages.h"
+#include "strategy/absent.h"
+#include "strategy/holders.h"
 
 namespace cohort {
 

@@ -7,7 +7,7 @@
 
 #include "base/fail.h"
 #include "device/identity.h"
-#include "strategy/pipeline/absent.h"
+#include "strategy/absent.h"
 
 namespace cohort {
 

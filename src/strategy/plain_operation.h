@@ -12,7 +12,7 @@
 
 namespace cohort {
 
-class MicrobatchCall;
+class ReplicaScope;
 
 class PlainOperation {
  public:
@@ -40,7 +40,7 @@ class PlainOperation {
   bool begin();
   void note(const torch::Tensor& input) const;
 
-  MicrobatchCall* watch_ = nullptr;  // wants to know the inputs
+  ReplicaScope* watch_ = nullptr;  // wants to know the inputs
   std::optional<c10::impl::ExcludeDispatchKeyGuard> within_;
   bool begins_ = false;
 };

@@ -10,7 +10,7 @@
 #include "device/backend.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
-#include "strategy/pipeline/microbatch_call.h"
+#include "strategy/replica_scope.h"
 #include "strategy/saved_communicator.h"
 
 namespace cohort {
@@ -116,7 +116,7 @@ Replica* Replica::current() {
 }
 
 at::Generator& Replica::generator() {
-  MicrobatchCall* const call = thread_context().microbatch;
+  ReplicaScope* const call = thread_context().replica_scope;
   return call == nullptr ? generator_ : call->generator();
 }
 
@@ -172,7 +172,7 @@ torch::Tensor Replica::global_mean(const torch::Tensor& each, const torch::Tenso
   int64_t values = 1;  // an example
   for (int64_t i = 1; i < each.dim(); ++i) values *= each.size(i);
   int64_t count = 0;
-  const MicrobatchCall* const call = thread_context().microbatch;
+  const ReplicaScope* const call = thread_context().replica_scope;
   if (call != nullptr && call->examples() >= 0) {
     if (global_size_ < 0) {
       fail<Unimplemented>(

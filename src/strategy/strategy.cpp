@@ -9,8 +9,8 @@
 #include "collective/algorithms/cross_device_sum.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
-#include "strategy/pipeline/absent.h"
-#include "strategy/pipeline/stages.h"
+#include "strategy/absent.h"
+#include "strategy/holders.h"
 #include "strategy/steps_together.h"
 #include "strategy/worker_group.h"
 

@@ -7,8 +7,8 @@
 
 #include "base/first_derivative.h"
 #include "base/one_layout.h"
+#include "strategy/divided.h"
 #include "strategy/saved_communicator.h"
-#include "strategy/space/rules.h"
 
 namespace cohort {
 
@@ -132,14 +132,13 @@ class SyncBatchNorm : public torch::autograd::Function<SyncBatchNorm> {
 }  // namespace
 
 torch::Tensor sync_batch_norm(const torch::Tensor& x, const SyncBatchNormArgs& args, const Groups& groups) {
-  if (space::is_divided(x)) {
-    const space::Layout layout = space::layout_of(x);
+  if (const DividedTensor* const divided = DividedTensor::of(x)) {
     SyncBatchNormArgs own = args;
-    own.weight = space::shared(args.weight, layout);
-    own.bias = space::shared(args.bias, layout);
-    Groups all = {layout.grid.line};
+    own.weight = divided->shared(args.weight);
+    own.bias = divided->shared(args.bias);
+    Groups all = {&divided->line()};
     all.insert(all.end(), groups.begin(), groups.end());
-    return space::make_divided(sync_batch_norm(space::part_of(x), own, all), layout);
+    return on_part(x, [&](const torch::Tensor& part) { return sync_batch_norm(part, own, all); });
   }
   const auto options = x.options().requires_grad(false);
   const torch::Tensor weight = args.weight.defined() ? args.weight : torch::ones({x.size(1)}, options);

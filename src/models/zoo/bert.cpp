@@ -13,7 +13,7 @@
 #include "cohort/pipeline_strategy.h"
 #include "models/zoo/blocks.h"
 #include "strategy/divides_positions.h"
-#include "strategy/space/divided.h"
+#include "strategy/divided.h"
 #include "train/layers/dense_product.h"
 #include "train/layers/fused_attention.h"
 #include "train/layers/parts_between.h"
@@ -240,7 +240,7 @@ class Bert final : public NamedModule, public DividedModule, public DividesPosit
       const auto forward = [block, padding](const torch::Tensor& x) { return block->forward(x, padding); };
       y = options_.remat ? remat(block, forward, y) : forward(y);
     }
-    y = space::whole_of(y);
+    y = whole_of(y);
     NamedTensors outputs = {{"mlm_logits", logits(y, input_of(inputs, "masked_lm_positions"))}};
     if (next_) outputs.emplace_back("next_sentence", affine(next_, at::tanh(affine(pooler_, y.select(1, 0)))));
     return outputs;

@@ -11,7 +11,7 @@
 #include "cohort/pipeline_strategy.h"
 #include "cohort/replica.h"
 #include "strategy/context.h"
-#include "strategy/pipeline/microbatch_call.h"
+#include "strategy/replica_scope.h"
 #include "strategy/space/divided.h"
 #include "strategy/sync_batch_norm.h"
 
@@ -78,7 +78,7 @@ torch::Tensor batch_norm(torch::nn::BatchNorm2d& norm, const torch::Tensor& x, b
     return at::batch_norm(input, norm->weight, norm->bias, norm->running_mean, norm->running_var, learns,
                           norm->options.momentum().value(), norm->options.eps(), /*cudnn_enabled=*/true);
   };
-  if (space::is_divided(x)) return normalize(x);
+  if (is_divided(x)) return normalize(x);
   return learns && x.numel() == x.size(1) ? norm_of_one(norm, x) : normalize_in_one_layout(x, normalize);
 }
 
@@ -146,7 +146,7 @@ torch::Tensor in_positions(const torch::Tensor& x, const std::string& axis) {
 }
 
 torch::Tensor sum_like(const torch::Tensor& x, const torch::Tensor& term, const std::string& axis) {
-  return space::is_divided(x) ? space::sum_into_parts(term, space::layout_of(x)) : sum_along(term, axis);
+  return is_divided(x) ? space::sum_into_parts(term, space::layout_of(x)) : sum_along(term, axis);
 }
 
 std::string require_cuts(const char* model, const ParameterCuts& cuts, ParameterCuts wanted) {

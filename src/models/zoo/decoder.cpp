@@ -16,7 +16,7 @@
 #include "models/zoo/rotations.h"
 #include "strategy/divides_positions.h"
 #include "strategy/space/attention.h"
-#include "strategy/space/divided.h"
+#include "strategy/divided.h"
 #include "train/layers/parts_between.h"
 #include "train/layers/support.h"
 
@@ -121,7 +121,7 @@ class RmsNorm final : public LayerModule {
 // query, key and value: [examples, heads, steps, size].
 torch::Tensor causal_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value) {
   const double scale = 1.0 / std::sqrt(static_cast<double>(query.size(3)));
-  if (space::is_divided(query)) {
+  if (is_divided(query)) {
     return space::attend(
         {.query = query, .key = key, .value = value, .who = "decoder's attention", .scale = scale, .causal = true});
   }
@@ -303,7 +303,7 @@ class Decoder final : public LayerModule, public DividedModule, public DividesPo
   }
   torch::Tensor logits(const torch::Tensor& y) const {
     const torch::Tensor& words = head_.defined() ? head_ : embeddings_;
-    if (axis_.empty()) return at::linear(space::whole_of(y), words);
+    if (axis_.empty()) return at::linear(whole_of(y), words);
     const torch::Tensor part = at::linear(enter_axis(y, axis_), words);
     return leaves_parts_ ? parts_along(part, axis_, -1) : gather_along(part, axis_, -1);
   }

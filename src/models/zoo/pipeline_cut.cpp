@@ -10,8 +10,8 @@
 #include "cohort/models/layouts.h"
 #include "device/host_random.h"
 #include "strategy/context.h"
-#include "strategy/pipeline/absent.h"
-#include "strategy/pipeline/microbatch_call.h"
+#include "strategy/pipeline/absent_operations.h"
+#include "strategy/replica_scope.h"
 #include "train/model/pipeline_cut.h"
 
 namespace cohort::layouts {
@@ -36,9 +36,9 @@ double products_of(std::string_view operation, const std::vector<c10::IValue>& a
 }
 
 // The costs of a model's parts.
-class CostsOfPlaces final : public MicrobatchCall {
+class CostsOfPlaces final : public ReplicaScope {
  public:
-  CostsOfPlaces() : outer_(std::exchange(thread_context().microbatch, this)) {
+  CostsOfPlaces() : outer_(std::exchange(thread_context().replica_scope, this)) {
     install_absent_kernel();
     hand_over_operations(true);
   }
@@ -46,7 +46,7 @@ class CostsOfPlaces final : public MicrobatchCall {
   CostsOfPlaces& operator=(const CostsOfPlaces&) = delete;
   ~CostsOfPlaces() override {
     hand_over_operations(false);
-    thread_context().microbatch = outer_;
+    thread_context().replica_scope = outer_;
   }
 
   // Returns the places in the order in which the model came through them.
@@ -67,15 +67,15 @@ class CostsOfPlaces final : public MicrobatchCall {
   }
   int64_t examples() const override { return -1; }
   at::Generator& generator() override { return generator_; }
-  std::vector<torch::Tensor> next_chunk(const std::vector<torch::Tensor>& values) override { return values; }
-  void minimize(PipelinedStep /*step*/) override {}
+  std::vector<torch::Tensor> at_cut(const std::vector<torch::Tensor>& values) override { return values; }
+  void minimize(LaterStep /*step*/) override {}
   void after_step(std::function<void(const Replica&)> /*act*/) override {}
   bool elsewhere() const override { return false; }
   void note_use(const torch::Tensor& /*tensor*/) override {}
   void note_change(const torch::Tensor& /*tensor*/) override {}
 
  private:
-  MicrobatchCall* outer_;
+  ReplicaScope* outer_;
   at::Generator generator_ = make_host_generator(0);
   std::vector<std::string> names_;
   std::vector<double> costs_ = {0.0};

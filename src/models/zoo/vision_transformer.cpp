@@ -12,7 +12,7 @@
 #include "models/zoo/blocks.h"
 #include "strategy/divides_positions.h"
 #include "strategy/packed_parameters.h"
-#include "strategy/space/divided.h"
+#include "strategy/divided.h"
 #include "train/layers/dense_product.h"
 #include "train/layers/fused_attention.h"
 
@@ -158,7 +158,7 @@ class Encoder final : public LayerModule, public DividesPositions {
       if (i > 0) y = stage_place(y, "encoder_layer_" + std::to_string(i));
       y = through(blocks_[i], y, remat_);
     }
-    return space::whole_of(ln_->forward(y));
+    return whole_of(ln_->forward(y));
   }
   void divide_positions(const std::string& axis) override { positions_axis_ = axis; }
 
@@ -217,7 +217,7 @@ class VisionTransformer final : public LayerModule {
   // Returns [examples, patches, hidden_dim]. The patches do not overlap, so that a CPU computes them as one product, in
   // two thirds of the convolution's time.
   torch::Tensor tokens_of(const torch::Tensor& x) {
-    if (!x.is_cpu() || space::is_divided(x)) return patches_->forward(x).flatten(2).transpose(1, 2);
+    if (!x.is_cpu() || is_divided(x)) return patches_->forward(x).flatten(2).transpose(1, 2);
     const int64_t edge = options_.patch_size;
     const int64_t patches = options_.image_size / edge;
     const torch::Tensor rows = x.reshape({x.size(0), x.size(1), patches, edge, patches, edge})

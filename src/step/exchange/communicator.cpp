@@ -19,7 +19,7 @@
 #include "step/flat_gradients.h"
 #include "step/update/tensors.h"
 #include "strategy/core.h"
-#include "strategy/pipeline/stages.h"
+#include "strategy/holders.h"
 
 namespace cohort {
 

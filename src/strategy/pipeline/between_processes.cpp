@@ -13,7 +13,7 @@
 #include "base/fail.h"
 #include "base/traced_elsewhere.h"
 #include "strategy/core.h"
-#include "strategy/pipeline/absent.h"
+#include "strategy/absent.h"
 #include "strategy/pipeline/messages.h"
 #include "strategy/pipeline/result_carrier.h"
 

@@ -13,7 +13,8 @@
 #include "device/identity.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
-#include "strategy/pipeline/absent.h"
+#include "strategy/absent.h"
+#include "strategy/pipeline/absent_operations.h"
 #include "strategy/pipeline/messages.h"
 
 namespace cohort {
@@ -23,58 +24,32 @@ namespace {
 // Says that this thread is in a call for a microbatch while it lives.
 class CallContext {
  public:
-  explicit CallContext(MicrobatchCall& call) { thread_context().microbatch = &call; }
+  explicit CallContext(ReplicaScope& call) { thread_context().replica_scope = &call; }
   CallContext(const CallContext&) = delete;
   CallContext& operator=(const CallContext&) = delete;
-  ~CallContext() { thread_context().microbatch = nullptr; }
+  ~CallContext() { thread_context().replica_scope = nullptr; }
 };
 
 }  // namespace
 
-void require_whole_share(std::string_view what) {
-  const MicrobatchCall* const call = thread_context().microbatch;
-  if (call == nullptr || call->examples() < 0) return;
-  fail<Unimplemented>("[pipeline] ", what,
-                      " needs the replica's whole share, of which a pipeline gives a function one ",
-                      "microbatch at a time");
-}
-
-void require_whole_model(std::string_view what) {
-  if (thread_context().microbatch == nullptr) return;
-  fail<Unimplemented>("[pipeline] ", what,
-                      " needs the operations of the whole model, of which each stage has its own; ",
-                      "minimize() is for pipelines");
-}
-
-bool is_elsewhere() {
-  const MicrobatchCall* const call = thread_context().microbatch;
-  return call != nullptr && call->elsewhere();
-}
-
-void at_end_of_step(const Replica& replica, std::function<void(const Replica&)> act) {
-  MicrobatchCall* const call = thread_context().microbatch;
-  if (call == nullptr) return act(replica);
-  call->after_step(std::move(act));
-}
-
 torch::Tensor next_stage(const torch::Tensor& x) {
-  MicrobatchCall* const call = thread_context().microbatch;
-  return call == nullptr ? x : call->next_chunk({x}).front();
+  ReplicaScope* const call = thread_context().replica_scope;
+  return call == nullptr ? x : call->at_cut({x}).front();
 }
 
 std::vector<torch::Tensor> next_stage(const std::vector<torch::Tensor>& values) {
-  MicrobatchCall* const call = thread_context().microbatch;
-  return call == nullptr ? values : call->next_chunk(values);
+  ReplicaScope* const call = thread_context().replica_scope;
+  return call == nullptr ? values : call->at_cut(values);
 }
 
 torch::Tensor stage_place(const torch::Tensor& x, std::string_view name) {
-  MicrobatchCall* const call = thread_context().microbatch;
-  return call == nullptr || !call->begins_at(name) ? x : call->next_chunk({x}).front();
+  ReplicaScope* const call = thread_context().replica_scope;
+  return call == nullptr || !call->begins_at(name) ? x : call->at_cut({x}).front();
 }
 
 std::vector<torch::Tensor> stage_place(const std::vector<torch::Tensor>& values, std::string_view name) {
-  MicrobatchCall* const call = thread_context().microbatch;
-  return call == nullptr || !call->begins_at(name) ? values : call->next_chunk(values);
+  ReplicaScope* const call = thread_context().replica_scope;
+  return call == nullptr || !call->begins_at(name) ? values : call->at_cut(values);
 }
 
 void Passage::prepare(std::shared_ptr<PipelineRun> run, const detail::SharePart& part) {
@@ -190,7 +165,7 @@ void Passage::begin_team() {
                 [this](const std::function<void(int)>& loop) { run_->divide(*idle_, loop); });
 }
 
-std::vector<torch::Tensor> Passage::next_chunk(const std::vector<torch::Tensor>& values) {
+std::vector<torch::Tensor> Passage::at_cut(const std::vector<torch::Tensor>& values) {
   if (current_ + 1 >= run_->chunks) {
     fail<FailedPrecondition>("[pipeline] microbatch ", part_.number, " came to the end of chunk ", current_,
                              " of a model, but the schedule has ", run_->chunks, " chunks: a model with fewer cuts, ",
@@ -269,7 +244,7 @@ bool Passage::begins_at(std::string_view name) {
   return begins;
 }
 
-void Passage::minimize(PipelinedStep step) {
+void Passage::minimize(LaterStep step) {
   require_cut("its loss was minimized");
   if (std::exchange(minimized_, true)) {
     fail<Unimplemented>("[pipeline] minimize() was called twice for microbatch ", part_.number,

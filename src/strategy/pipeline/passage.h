@@ -14,12 +14,12 @@
 #include "base/wake_place.h"
 #include "cohort/strategy.h"
 #include "strategy/pipeline/chunk_backward.h"
-#include "strategy/pipeline/microbatch_call.h"
+#include "strategy/replica_scope.h"
 #include "strategy/pipeline/pipeline_run.h"
 
 namespace cohort {
 
-class Passage final : public MicrobatchCall {
+class Passage final : public ReplicaScope {
  public:
   explicit Passage(at::Generator generator) : generator_(std::move(generator)) {}
 
@@ -52,9 +52,9 @@ class Passage final : public MicrobatchCall {
 
   int64_t examples() const override { return part_.begin < 0 ? -1 : part_.end - part_.begin; }
   at::Generator& generator() override;
-  std::vector<torch::Tensor> next_chunk(const std::vector<torch::Tensor>& values) override;
+  std::vector<torch::Tensor> at_cut(const std::vector<torch::Tensor>& values) override;
   bool begins_at(std::string_view name) override;
-  void minimize(PipelinedStep step) override;
+  void minimize(LaterStep step) override;
   void after_step(std::function<void(const Replica&)> act) override;
   bool elsewhere() const override { return elsewhere_; }
   void note_use(const torch::Tensor& tensor) override;

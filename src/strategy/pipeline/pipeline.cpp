@@ -17,7 +17,7 @@
 #include "device/backend.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
-#include "strategy/pipeline/absent.h"
+#include "strategy/pipeline/absent_operations.h"
 #include "strategy/pipeline/between_processes.h"
 #include "strategy/pipeline/idle_stages.h"
 #include "strategy/pipeline/passage.h"

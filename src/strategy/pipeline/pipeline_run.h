@@ -23,7 +23,7 @@
 #include "cohort/communicator.h"
 #include "cohort/strategy.h"
 #include "strategy/pipeline/chunk_backward.h"
-#include "strategy/pipeline/microbatch_call.h"
+#include "strategy/replica_scope.h"
 
 namespace cohort {
 
@@ -80,7 +80,7 @@ struct PipelineRun {
   // for a random number, so that an evaluation draws none.
   at::Generator stream = {};
   torch::Tensor seeds = {};
-  std::optional<PipelinedStep> step = std::nullopt;
+  std::optional<LaterStep> step = std::nullopt;
   std::unique_ptr<GradientSums> sums = nullptr;
   std::vector<std::function<void(const Replica&)>> at_end = {};
 

@@ -26,22 +26,30 @@ torch::Tensor refuse_gradient(const torch::Tensor& gradient) {
                       "Replica::halo() has");
 }
 
-class Divided final : public c10::TensorImpl {
+class Divided final : public DividedTensor {
  public:
   Divided(torch::Tensor part, Layout layout)
-      : c10::TensorImpl(c10::DispatchKeySet(kSpaceKey), part.dtype(), part.device()),
+      : DividedTensor(c10::DispatchKeySet(kDividedKey), part.dtype(), part.device()),
         part_(std::move(part)),
         layout_(std::move(layout)) {
     set_sizes_contiguous(layout_.sizes);
   }
 
-  static Divided* of(const torch::Tensor& tensor) {
-    if (!tensor.defined() || !tensor.key_set().has(kSpaceKey)) return nullptr;
-    return dynamic_cast<Divided*>(tensor.getIntrusivePtr().get());
+  static const Divided* of(const torch::Tensor& tensor) {
+    return dynamic_cast<const Divided*>(DividedTensor::of(tensor));
   }
 
   const torch::Tensor& part() const { return part_; }
   const Layout& layout() const { return layout_; }
+
+  const torch::Tensor& part(const torch::Tensor& self) const override { return part_of(self); }
+  torch::Tensor whole(const torch::Tensor& self) const override;
+  std::function<torch::Tensor(const torch::Tensor& part)> maker() const override {
+    return [layout = layout_](const torch::Tensor& part) { return make_divided(part, layout); };
+  }
+  std::vector<int64_t> cut_dims() const override { return layout_.cut_dims(); }
+  Communicator& line() const override { return *layout_.grid.line; }
+  torch::Tensor shared(const torch::Tensor& plain) const override { return space::shared(plain, layout_); }
 
   void release_resources() override {
     part_ = torch::Tensor();
@@ -142,6 +150,10 @@ class SumIntoParts : public torch::autograd::Function<SumIntoParts> {
   }
 };
 
+torch::Tensor Divided::whole(const torch::Tensor& self) const {
+  return Gather<false>::apply(part_of(self), c10::make_intrusive<LayoutBox>(layout_));
+}
+
 }  // namespace
 
 int64_t Grid::position_of(int rank, std::size_t axis) const {
@@ -183,10 +195,6 @@ std::vector<int64_t> Layout::cut_dims() const {
     if (is_cut(i)) list.push_back(i);
   }
   return list;
-}
-
-bool is_divided(const torch::Tensor& tensor) {
-  return Divided::of(tensor) != nullptr;
 }
 
 const Layout& layout_of(const torch::Tensor& tensor) {
@@ -231,11 +239,6 @@ torch::Tensor divide(const torch::Tensor& whole, const std::vector<int64_t>& par
   if (layout.grid.parts.empty()) return whole;  // one part
   const bool learns = torch::GradMode::is_enabled() && whole.requires_grad();
   return make_divided(own_part(learns ? enter_line(whole, line) : whole, layout), layout);
-}
-
-torch::Tensor whole_of(const torch::Tensor& tensor) {
-  if (!is_divided(tensor)) return tensor;
-  return Gather<false>::apply(part_of(tensor), c10::make_intrusive<LayoutBox>(layout_of(tensor)));
 }
 
 torch::Tensor enter_whole(const torch::Tensor& tensor) {

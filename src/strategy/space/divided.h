@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "cohort/communicator.h"
+#include "strategy/divided.h"
 #include "strategy/space/ranges.h"
 
 namespace cohort::space {
@@ -57,8 +58,6 @@ struct Layout {
   std::vector<int64_t> cut_dims() const;
 };
 
-// Returns whether a tensor is divided.
-bool is_divided(const torch::Tensor& tensor);
 // Returns how a divided tensor is divided.
 const Layout& layout_of(const torch::Tensor& divided);
 // Returns this replica's part, a plain tensor.
@@ -71,8 +70,6 @@ void refresh(const torch::Tensor& divided);
 // Returns this replica's part of a tensor that the whole line has, as a divided tensor. `parts` has a number for each
 // dimension; their product is the size of the line. Its gradient is that of all parts. One part is the tensor itself.
 torch::Tensor divide(const torch::Tensor& whole, const std::vector<int64_t>& parts, Communicator& line);
-// Returns all parts of a divided tensor as a plain one; each gets its part of the gradient. Others as they are.
-torch::Tensor whole_of(const torch::Tensor& tensor);
 
 // The pair of sequence parallelism (Korthikanti et al., arXiv:2205.05198), of tensors that are cut in one dimension.
 // Returns all parts of a divided tensor as a plain one, for operations of which each replica does a part: each gets the

@@ -10,7 +10,7 @@ namespace cohort {
 
 torch::Tensor Replica::halo(const torch::Tensor& x, int64_t dim, int64_t before, int64_t after) {
   const int64_t at = space::wrapped(dim, x.dim());
-  if (!space::is_divided(x) || at < 0 || at >= x.dim() || !space::layout_of(x).is_cut(at)) {
+  if (!is_divided(x) || at < 0 || at >= x.dim() || !space::layout_of(x).is_cut(at)) {
     fail<InvalidArgument>("[strategy] halo: a tensor of ", x.sizes(), " is not divided along dimension ", dim);
   }
   if (before < 0 || after < 0) {
@@ -37,7 +37,7 @@ torch::Tensor Replica::halo(const torch::Tensor& x, int64_t dim, int64_t before,
 }
 
 torch::Tensor Replica::join(const torch::Tensor& part, const torch::Tensor& x) {
-  if (!space::is_divided(x)) fail<InvalidArgument>("[strategy] join: a tensor of ", x.sizes(), " is not divided");
+  if (!is_divided(x)) fail<InvalidArgument>("[strategy] join: a tensor of ", x.sizes(), " is not divided");
   space::Layout layout = space::layout_of(x);
   if (part.dim() != layout.dim()) {
     fail<InvalidArgument>("[strategy] join: a part of ", part.sizes(), ", wanted ", layout.dim(), " dimensions");

@@ -52,7 +52,7 @@ void call_by_rule(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 void install_rules() {
   // Kept although nobody reads it: it says that the library is no leak.
   [[gnu::used]] static const torch::Library* const library = [] {
-    auto made = std::make_unique<torch::Library>(torch::Library::IMPL, "_", c10::make_optional(kSpaceKey), __FILE__,
+    auto made = std::make_unique<torch::Library>(torch::Library::IMPL, "_", c10::make_optional(kDividedKey), __FILE__,
                                                  static_cast<uint32_t>(__LINE__));
     made->fallback(torch::CppFunction::makeFromBoxedFunction<&call_by_rule>());
     return made.release();

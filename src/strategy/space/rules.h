@@ -16,10 +16,6 @@
 
 namespace cohort::space {
 
-// The dispatch key of divided tensors, above autograd's and autocast's. LibTorch has it for those who test wrappers of
-// tensors, and has no kernels for it.
-inline constexpr c10::DispatchKey kSpaceKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
-
 // Makes LibTorch's dispatcher hand operations with divided tensors to the rules, once a process.
 void install_rules();
 

@@ -8,7 +8,7 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "strategy/pipeline/stages.h"
+#include "strategy/holders.h"
 #include "strategy/strategies/devices.h"
 #include "strategy/strategies/pipeline_plan.h"
 #include "strategy/strategies/workers.h"

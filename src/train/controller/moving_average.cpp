@@ -10,7 +10,7 @@
 #include "strategy/core.h"
 #include "strategy/module_tensors.h"
 #include "strategy/parameter_layout.h"
-#include "strategy/pipeline/stages.h"
+#include "strategy/holders.h"
 
 namespace cohort {
 

@@ -6,7 +6,7 @@
 #include "base/fail.h"
 #include "base/one_layout.h"
 #include "cohort/train/layers.h"
-#include "strategy/space/divided.h"
+#include "strategy/divided.h"
 #include "train/layers/parts_between.h"
 #include "train/layers/support.h"
 
@@ -58,7 +58,7 @@ constexpr double kLeakySlope = 0.2;
 // LibTorch 1.13 takes another kernel for the gradient of a contiguous input. It leaves its result unwritten where the
 // gradient has other strides.
 torch::Tensor gelu_in_one_layout(const torch::Tensor& x) {
-  if (space::is_divided(x)) return space::make_divided(gelu_in_one_layout(space::part_of(x)), space::layout_of(x));
+  if (is_divided(x)) return on_part(x, gelu_in_one_layout);
   torch::Tensor y = at::gelu(x);
   if (x.device().is_cpu() && x.is_contiguous()) lay_out_gradient(y, at::MemoryFormat::Contiguous);
   return y;

@@ -6,7 +6,7 @@
 
 #include "cohort/train/layers.h"
 #include "strategy/space/attention.h"
-#include "strategy/space/divided.h"
+#include "strategy/divided.h"
 #include "train/layers/dense_product.h"
 #include "train/layers/fused_attention.h"
 #include "train/layers/support.h"
@@ -114,7 +114,7 @@ class AttentionModule final : public Attention, public DividedModule {
     const torch::Tensor query = by_heads((*query_)(asked), options_.key_dim);
     torch::Tensor key = by_heads((*key_)(inputs.key.defined() ? entered(inputs.key) : given), options_.key_dim);
     torch::Tensor value = by_heads((*value_)(given), head_value_);
-    if (space::is_divided(query)) return {.output = projected(together(attend_in_parts(inputs, query, key, value)))};
+    if (is_divided(query)) return {.output = projected(together(attend_in_parts(inputs, query, key, value)))};
     const int64_t before = inputs.cache != nullptr && inputs.cache->key.defined() ? inputs.cache->key.size(2) : 0;
     if (before > 0) {
       key = at::cat({inputs.cache->key, key}, 2);

@@ -7,8 +7,8 @@
 #include "cohort/replica.h"
 #include "cohort/train/layers.h"
 #include "strategy/context.h"
-#include "strategy/pipeline/microbatch_call.h"
-#include "strategy/space/divided.h"
+#include "strategy/replica_scope.h"
+#include "strategy/divided.h"
 #include "strategy/sync_batch_norm.h"
 #include "train/layers/parts_between.h"
 #include "train/layers/support.h"
@@ -119,7 +119,7 @@ class BatchNormModule final : public LayerModule,
     const auto norm = [&](const torch::Tensor& input) {
       return at::batch_norm(input, weight_, bias_, mean, var, learn, momentum_, epsilon_, /*cudnn_enabled=*/true);
     };
-    return space::is_divided(x) ? norm(x) : normalize_in_one_layout(x, norm);
+    return is_divided(x) ? norm(x) : normalize_in_one_layout(x, norm);
   }
 
   // Computes channels in another dimension than 1: the rest are rows.
@@ -186,7 +186,7 @@ class BatchNormModule final : public LayerModule,
 
   void count_batch() {
     if (is_elsewhere()) return;
-    if (MicrobatchCall* const call = thread_context().microbatch) {
+    if (ReplicaScope* const call = thread_context().replica_scope) {
       call->note_use(batches_);
       call->note_change(batches_);
     }

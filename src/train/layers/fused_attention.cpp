@@ -2,12 +2,12 @@
 
 #include "base/libtorch_compat.h"
 #include "device/backend.h"
-#include "strategy/space/divided.h"
+#include "strategy/divided.h"
 
 namespace cohort {
 
 bool fuses_attention(const torch::Tensor& query) {
-  return !space::is_divided(query) && backend_of(query.device()).fuses_attention();
+  return !is_divided(query) && backend_of(query.device()).fuses_attention();
 }
 
 torch::Tensor fused_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,

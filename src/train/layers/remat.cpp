@@ -21,7 +21,7 @@
 #include "device/random_draws.h"
 #include "strategy/context.h"
 #include "strategy/module_tensors.h"
-#include "strategy/space/divided.h"
+#include "strategy/divided.h"
 
 namespace cohort {
 
@@ -176,15 +176,18 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
 torch::Tensor remat_part(const std::shared_ptr<torch::nn::Module>& block,
                          const std::function<torch::Tensor(const torch::Tensor&)>& forward, const torch::Tensor& x,
                          const CheckpointedOptions& options) {
-  const auto made = std::make_shared<std::optional<space::Layout>>();  // none: every replica has all of the output
-  const auto of_part = [forward, made, layout = space::layout_of(x)](const torch::Tensor& part) {
-    torch::Tensor y = forward(space::make_divided(part, layout));
-    if (!space::is_divided(y)) return y;
-    *made = space::layout_of(y);
-    return space::part_of(y);
+  const DividedTensor& divided = *DividedTensor::of(x);
+  using Maker = std::function<torch::Tensor(const torch::Tensor& part)>;
+  const auto result = std::make_shared<Maker>();  // empty: every replica has all of the output
+  const auto of_part = [forward, result, input = divided.maker()](const torch::Tensor& part) {
+    torch::Tensor y = forward(input(part));
+    const DividedTensor* const made = DividedTensor::of(y);
+    if (made == nullptr) return y;
+    *result = made->maker();
+    return made->part(y);
   };
-  const torch::Tensor y = remat(block, of_part, space::part_of(x), options);
-  return *made ? space::make_divided(y, **made) : y;
+  const torch::Tensor y = remat(block, of_part, divided.part(x), options);
+  return *result ? (*result)(y) : y;
 }
 
 }  // namespace
@@ -202,7 +205,7 @@ torch::Tensor remat(const std::shared_ptr<torch::nn::Module>& block,
     fail<InvalidArgument>(kWho, "offload is set, but the input is in the host's memory already");
   }
   if (!torch::GradMode::is_enabled()) return forward(x);
-  if (thread_context().microbatch != nullptr) {
+  if (thread_context().replica_scope != nullptr) {
     fail<Unimplemented>(kWho,
                         "a pipeline computes no block again; leave it as it is, and bound the microbatches that a "
                         "stage keeps by PipelineOptions::schedule");
@@ -212,7 +215,7 @@ torch::Tensor remat(const std::shared_ptr<torch::nn::Module>& block,
     if (each.tensor.requires_grad()) computation->parameters.push_back(each.tensor);
   }
   if (computation->parameters.empty() && !x.requires_grad()) return forward(x);
-  if (space::is_divided(x)) return remat_part(block, forward, x, options);
+  if (is_divided(x)) return remat_part(block, forward, x, options);
   computation->block = block;
   computation->forward = forward;
   computation->half = compat::Autocast::in_force(x.device().type());

@@ -7,7 +7,7 @@
 #include "base/operation_refused.h"
 #include "cohort/pipeline_strategy.h"
 #include "strategy/context.h"
-#include "strategy/pipeline/microbatch_call.h"
+#include "strategy/replica_scope.h"
 
 namespace cohort {
 
@@ -146,7 +146,7 @@ torch::Tensor SequentialModule::entering(std::size_t layer, const torch::Tensor&
   const std::string& name = begins_chunk_[layer];
   if (name.empty()) return x;
   // PipelineOptions::cut may have the name.
-  if (MicrobatchCall* const call = thread_context().microbatch) call->begins_at(name);
+  if (ReplicaScope* const call = thread_context().replica_scope) call->begins_at(name);
   return next_stage(x);
 }
 

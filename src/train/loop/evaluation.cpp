@@ -6,7 +6,7 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "strategy/pipeline/absent.h"
+#include "strategy/absent.h"
 #include "strategy/steps_together.h"
 #include "train/loop/loop.h"
 #include "train/model/kept_modes.h"

@@ -17,8 +17,8 @@
 #include "strategy/module_pieces.h"
 #include "strategy/module_tensors.h"
 #include "strategy/parameter_layout.h"
-#include "strategy/pipeline/absent.h"
-#include "strategy/pipeline/stages.h"
+#include "strategy/absent.h"
+#include "strategy/holders.h"
 #include "train/loop/worker_checkpoints.h"
 
 namespace cohort {

@@ -9,7 +9,7 @@
 
 #include "base/fail.h"
 #include "cohort/train/losses.h"
-#include "strategy/space/divided.h"
+#include "strategy/divided.h"
 #include "train/losses/entropy_rows.h"
 #include "train/losses/support.h"
 
@@ -34,8 +34,9 @@ Classified classified(const SparseCategoricalCrossentropyOptions& options, const
   if (logits.dim() == 2) return {.logits = logits, .labels = labels};
   // Classes that lie last are the rows of a matrix: along another dimension all of this takes more than twice as long.
   const bool last = options.axis == -1 || options.axis == logits.dim() - 1;
-  const bool contiguous = space::is_divided(logits) ? space::layout_of(logits).cut_dims().front() == logits.dim() - 1
-                                                    : logits.is_contiguous();
+  const DividedTensor* const divided = DividedTensor::of(logits);
+  const bool contiguous =
+      divided == nullptr ? logits.is_contiguous() : divided->cut_dims().front() == logits.dim() - 1;
   if (last && contiguous) {
     return {.logits = logits.flatten(0, -2), .labels = labels.flatten(), .shape = labels.sizes().vec()};
   }

@@ -9,7 +9,7 @@
 #include "base/fail.h"
 #include "cohort/replica.h"
 #include "strategy/core.h"
-#include "strategy/pipeline/microbatch_call.h"
+#include "strategy/replica_scope.h"
 #include "train/losses/support.h"
 
 namespace cohort {

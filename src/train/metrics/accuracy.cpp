@@ -4,7 +4,7 @@
 
 #include "base/fail.h"
 #include "cohort/train/metrics.h"
-#include "strategy/space/divided.h"
+#include "strategy/divided.h"
 #include "train/losses/support.h"
 #include "train/metrics/mean_metric.h"
 
@@ -58,7 +58,7 @@ class SparseAccuracy : public MeanMetric, public TakesParts {
               const torch::Tensor& weight) const override {
     if (weight.defined() || !is_sparse(y, prediction)) return MeanMetric::update(state, y, prediction, weight);
     const torch::Tensor labels = fit_labels(speaker_, y, prediction, -1);
-    if (space::is_divided(prediction) || !counts_on_cpu(prediction, labels))
+    if (is_divided(prediction) || !counts_on_cpu(prediction, labels))
       return MeanMetric::update(state, y, prediction, weight);
     const int64_t hits = prediction.scalar_type() == torch::kFloat ? count_hits<float>(prediction, labels)
                                                                    : count_hits<double>(prediction, labels);

@@ -6,7 +6,7 @@
 #include "cohort/train/metric.h"
 #include "device/graph_capture.h"
 #include "record/function_recording.h"
-#include "strategy/space/divided.h"
+#include "strategy/divided.h"
 #include "train/losses/support.h"
 #include "train/metrics/mean_metric.h"
 
@@ -155,7 +155,7 @@ void Metric::update(MetricState& state, const torch::Tensor& y, const torch::Ten
                     const torch::Tensor& weight, const torch::Tensor& mask) const {
   const torch::NoGradGuard no_grad;
   const bool takes_parts = dynamic_cast<const TakesParts*>(rule_.get()) != nullptr;
-  rule_->update(state, y, takes_parts ? prediction : space::whole_of(prediction),
+  rule_->update(state, y, takes_parts ? prediction : whole_of(prediction),
                 mask.defined() ? masked_weight("[metrics] " + name(), weight, mask) : weight);
 }
 

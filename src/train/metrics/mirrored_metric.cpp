@@ -4,7 +4,7 @@
 #include "base/fail.h"
 #include "cohort/train/metric.h"
 #include "strategy/core.h"
-#include "strategy/pipeline/microbatch_call.h"
+#include "strategy/replica_scope.h"
 
 namespace cohort {
 

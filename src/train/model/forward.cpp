@@ -6,8 +6,8 @@
 #include "base/libtorch_compat.h"
 #include "device/backend.h"
 #include "strategy/core.h"
-#include "strategy/pipeline/microbatch_call.h"
-#include "strategy/space/divided.h"
+#include "strategy/replica_scope.h"
+#include "strategy/divided.h"
 #include "train/layers/sequential_module.h"
 #include "train/losses/support.h"
 #include "train/model/model_state.h"
@@ -73,7 +73,7 @@ NamedTensors ModelState::forward(const Replica& replica, const Example& share) c
   if (dims.empty()) return call_module(replica, share);
   NamedTensors outputs = call_module(replica, divided(share, dims));
   // Losses and metrics take whole values, on every replica that has a part.
-  for (auto& [name, output] : outputs) output = space::whole_of(output);
+  for (auto& [name, output] : outputs) output = whole_of(output);
   return outputs;
 }
 
@@ -134,10 +134,10 @@ std::vector<OutputShare> ModelState::judge(const Replica& replica, const Example
   for (std::size_t i = 0; i < predictions.size(); ++i) {
     const std::optional<Loss>& loss = outputs_->list()[i].loss;
     const auto* taker = loss ? dynamic_cast<const TakesParts*>(&loss->rule()) : nullptr;
-    if (taker == nullptr || !taker->takes_parts()) predictions[i] = space::whole_of(predictions[i]);
+    if (taker == nullptr || !taker->takes_parts()) predictions[i] = whole_of(predictions[i]);
   }
   SequentialModule* const layers = layers_of(replica);
-  const torch::Tensor mask = layers == nullptr ? torch::Tensor() : space::whole_of(layers->take_output_mask());
+  const torch::Tensor mask = layers == nullptr ? torch::Tensor() : whole_of(layers->take_output_mask());
   if (mask.defined()) {  // as a mask of the examples
     if (share.mask.defined()) require_whole_share("a mask that layers make, beside one of the examples,");
     Example counted = share;

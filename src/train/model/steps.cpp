@@ -3,8 +3,8 @@
 #include "cohort/trace.h"
 #include "device/graph_capture.h"
 #include "strategy/core.h"
-#include "strategy/pipeline/microbatch_call.h"
-#include "strategy/space/divided.h"
+#include "strategy/replica_scope.h"
+#include "strategy/divided.h"
 #include "train/layers/sequential_module.h"
 #include "train/model/model_state.h"
 
@@ -135,7 +135,7 @@ PerReplica<NamedTensors> ModelState::predict_step(const GlobalBatch& batch) {
   return run_step(StepKind::kPredict, batch, [this](Replica& replica, const Example& share) {
     const torch::NoGradGuard no_grad;
     NamedTensors outputs = with_output_names(forward(replica, share));
-    for (auto& [name, output] : outputs) output = space::whole_of(output);
+    for (auto& [name, output] : outputs) output = whole_of(output);
     if (SequentialModule* const layers = layers_of(replica)) layers->take_output_mask();
     return outputs;
   });

@@ -1,4 +1,4 @@
-#include "strategy/pipeline/absent.h"
+#include "strategy/pipeline/absent_operations.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -16,8 +16,9 @@
 
 #include "base/fail.h"
 #include "record/operations.h"
+#include "strategy/absent.h"
 #include "strategy/context.h"
-#include "strategy/pipeline/microbatch_call.h"
+#include "strategy/replica_scope.h"
 
 namespace cohort {
 
@@ -29,21 +30,6 @@ torch::Tensor to_meta(const torch::Tensor& tensor) {
   if (!tensor.defined()) return tensor;
   return at::empty_strided(tensor.sizes(), tensor.strides(),
                            at::TensorOptions().dtype(tensor.dtype()).device(c10::DeviceType::Meta));
-}
-
-// No back end runs the operations of such a tensor, so its dispatch keys are those of the CPU on any device.
-torch::Tensor made_absent(const torch::Tensor& like, torch::Device device, bool learns) {
-  const auto bytes = static_cast<int64_t>(
-      at::detail::computeStorageNbytes(like.sizes(), like.strides(), static_cast<std::size_t>(like.element_size())));
-  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
-                                                             at::DataPtr(nullptr, device), /*allocator=*/nullptr,
-                                                             /*resizable=*/false));
-  auto made = c10::make_intrusive<c10::TensorImpl, c10::UndefinedTensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU).add(kAbsentKey), like.dtype());
-  made->set_sizes_and_strides(like.sizes(), like.strides());
-  torch::Tensor tensor(std::move(made));
-  if (learns && torch::autograd::isDifferentiableType(like.scalar_type())) tensor.set_requires_grad(true);
-  return tensor;
 }
 
 // Calls fn with each tensor of a value.
@@ -101,9 +87,9 @@ class CalledOperation {
     op_.callBoxed(&stack_);
   }
   void cast() { op_.callBoxedForDispatchKey(autocast_key(), stack_); }
-  void call_without_values(MicrobatchCall& call, bool learns);
-  void call_counted(MicrobatchCall& call);
-  [[noreturn]] void refuse(const MicrobatchCall* call) const;
+  void call_without_values(ReplicaScope& call, bool learns);
+  void call_counted(ReplicaScope& call);
+  [[noreturn]] void refuse(const ReplicaScope* call) const;
 
  private:
   const c10::IValue& argument(std::size_t i) const { return stack_[stack_.size() - count_ + i]; }
@@ -116,7 +102,7 @@ class CalledOperation {
   }
   torch::Device device() const;
   Arguments on_meta() const;
-  bool finish_written(MicrobatchCall& call);
+  bool finish_written(ReplicaScope& call);
   std::vector<c10::IValue> results() const;
 
   const c10::OperatorHandle& op_;
@@ -139,7 +125,7 @@ void CalledOperation::each_changed(const Fn& fn) const {
 
 // What is written stays as it is, but for its dimensions: its values are another process's, also where this one had
 // some.
-bool CalledOperation::finish_written(MicrobatchCall& call) {
+bool CalledOperation::finish_written(ReplicaScope& call) {
   constexpr std::array kTurns = {"squeeze_", "unsqueeze_", "t_", "transpose_", "swapaxes_", "swapdims_"};
   constexpr std::array kChangesSizes = {"resize_", "resize_as_", "set_", "as_strided_"};
   std::vector<c10::IValue> written;
@@ -152,7 +138,7 @@ bool CalledOperation::finish_written(MicrobatchCall& call) {
   const bool turns = std::find(kTurns.begin(), kTurns.end(), name) != kTurns.end();
   if (turns && is_absent(written.front().toTensor())) {
     torch::Tensor tensor = written.front().toTensor();
-    tensor.set_data(made_absent(results().front().toTensor(), tensor.device(), /*learns=*/false));
+    tensor.set_data(make_absent_tensor(results().front().toTensor(), tensor.device(), /*learns=*/false));
   } else if (turns || std::find(kChangesSizes.begin(), kChangesSizes.end(), name) != kChangesSizes.end()) {
     fail<Unimplemented>("[pipeline] ", op_.schema().name(), " changes the sizes of a tensor in a chunk of the model ",
                         "that another process computes; use the form that returns a new tensor");
@@ -221,7 +207,7 @@ std::vector<c10::IValue> CalledOperation::results() const {
   return stack;
 }
 
-void CalledOperation::call_without_values(MicrobatchCall& call, bool learns) {
+void CalledOperation::call_without_values(ReplicaScope& call, bool learns) {
   if (finish_written(call)) return;
   if (op_.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
     return op_.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, stack_);
@@ -241,11 +227,11 @@ void CalledOperation::call_without_values(MicrobatchCall& call, bool learns) {
   torch::jit::drop(stack_, count_);
   for (const c10::IValue& each : meta) {
     stack_.push_back(
-        with_tensors(each, [&](const torch::Tensor& tensor) { return made_absent(tensor, device, learns); }));
+        with_tensors(each, [&](const torch::Tensor& tensor) { return make_absent_tensor(tensor, device, learns); }));
   }
 }
 
-void CalledOperation::call_counted(MicrobatchCall& call) {
+void CalledOperation::call_counted(ReplicaScope& call) {
   if (op_.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
     return op_.callBoxedForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd, stack_);
   }
@@ -257,7 +243,7 @@ void CalledOperation::call_counted(MicrobatchCall& call) {
   }
 }
 
-void CalledOperation::refuse(const MicrobatchCall* call) const {
+void CalledOperation::refuse(const ReplicaScope* call) const {
   torch::Tensor absent;
   each_argument([&](const torch::Tensor& tensor) {
     if (is_absent(tensor) || (call != nullptr && call->lacks(tensor))) absent = tensor;
@@ -272,7 +258,7 @@ void CalledOperation::refuse(const MicrobatchCall* call) const {
 
 void call_elsewhere(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   CalledOperation operation(op, *stack);
-  MicrobatchCall* const call = thread_context().microbatch;
+  ReplicaScope* const call = thread_context().replica_scope;
   if (call != nullptr && call->counts()) return operation.call_counted(*call);
   const bool elsewhere = call != nullptr && call->elsewhere();
   bool absent = false;
@@ -292,35 +278,6 @@ void call_elsewhere(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 }
 
 }  // namespace
-
-void MicrobatchCall::note_written(const torch::Tensor& tensor) {
-  if (tensor.has_storage() && !lacks(tensor)) written_.push_back(tensor.storage());
-}
-
-bool MicrobatchCall::lacks(const torch::Tensor& tensor) const {
-  return lacks_any() && tensor.has_storage() &&
-         std::any_of(written_.begin(), written_.end(), [&](const c10::Storage& each) {
-           return each.unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl();
-         });
-}
-
-bool is_absent(const torch::Tensor& tensor) {
-  return tensor.defined() && tensor.key_set().has(kAbsentKey);
-}
-
-torch::Tensor absent_like(const torch::Tensor& tensor) {
-  return tensor.defined() ? made_absent(tensor, tensor.device(), tensor.requires_grad()) : tensor;
-}
-
-void make_absent(torch::Tensor& tensor) {
-  if (is_absent(tensor)) return;
-  tensor.set_data(made_absent(tensor.detach(), tensor.device(), /*learns=*/false));
-  tensor.mutable_grad() = torch::Tensor();
-}
-
-torch::Tensor zeros_if_absent(const torch::Tensor& tensor) {
-  return is_absent(tensor) ? at::zeros(tensor.sizes(), tensor.options()) : tensor;
-}
 
 void hand_over_operations(bool on) {
   c10::impl::tls_set_dispatch_key_included(kAbsentKey, on);

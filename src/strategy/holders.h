@@ -1,4 +1,5 @@
-// Stages that lie with several processes: the axis of stages of a topology, and who has which tensors.
+// Who holds which tensors, where the stages of a model lie with several processes: the axis of stages of a topology,
+// and the workers that have a tensor.
 //
 // In the topology of such a pipeline a replica is a run of stages that one process has of a line, and the axis of the
 // role kStage has one for each process of the line. A pipeline of one process has no such axis: its replicas are whole

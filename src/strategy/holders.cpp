@@ -1,4 +1,4 @@
-#include "strategy/pipeline/stages.h"
+#include "strategy/holders.h"
 
 #include <ATen/Functions.h>
 
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/fail.h"
-#include "strategy/pipeline/absent.h"
+#include "strategy/absent.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {

@@ -1,6 +1,7 @@
 // Operations in a chunk of a model that another process computes: what comes out has the sizes, the dtype and the need
 // of a gradient of what would be computed.
-#include "strategy/pipeline/absent.h"
+#include "strategy/absent.h"
+#include "strategy/pipeline/absent_operations.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -13,7 +14,7 @@
 #include "base/libtorch_compat.h"
 #include "cohort/error.h"
 #include "strategy/context.h"
-#include "strategy/pipeline/microbatch_call.h"
+#include "strategy/replica_scope.h"
 #include "tests/support/errors.h"
 
 namespace cohort::absent_test {
@@ -22,22 +23,22 @@ namespace {
 namespace F = torch::nn::functional;
 
 // A call whose function is in a chunk of another process while it lives.
-class Elsewhere final : public MicrobatchCall {
+class Elsewhere final : public ReplicaScope {
  public:
   explicit Elsewhere(bool elsewhere = true) : elsewhere_(elsewhere) {
     install_absent_kernel();
-    thread_context().microbatch = this;
+    thread_context().replica_scope = this;
     hand_over_operations(true);
   }
   ~Elsewhere() override {
     hand_over_operations(false);
-    thread_context().microbatch = nullptr;
+    thread_context().replica_scope = nullptr;
   }
   int64_t examples() const override { return 1; }
   at::Generator& generator() override { return generator_; }
-  std::vector<torch::Tensor> next_chunk(const std::vector<torch::Tensor>& values) override { return values; }
+  std::vector<torch::Tensor> at_cut(const std::vector<torch::Tensor>& values) override { return values; }
   bool begins_at(std::string_view /*name*/) override { return false; }
-  void minimize(PipelinedStep /*step*/) override {}
+  void minimize(LaterStep /*step*/) override {}
   void after_step(std::function<void(const Replica&)> /*act*/) override {}
   bool elsewhere() const override { return elsewhere_; }
   void note_use(const torch::Tensor& tensor) override { used.insert(tensor.unsafeGetTensorImpl()); }

@@ -1,9 +1,4 @@
-// Absent tensors: the parameters, and what a function given to run() computes, that another process of a pipeline has.
-//
-// A stage's process calls the same function as all others. In the chunks of other processes (MicrobatchCall::elsewhere)
-// nothing is computed: LibTorch's dispatcher hands every operation to this file's kernel, by a key of its own, which
-// makes tensors of the right sizes without memory. So the function comes to the process's own chunks, and to
-// minimize(), with nothing changed. What needs the values of such a tensor is an error that names the operation.
+// Absent tensors: parameters and values that another process has. They have a dtype and sizes, and no memory.
 #pragma once
 
 #include <c10/core/DispatchKey.h>
@@ -18,6 +13,9 @@ inline constexpr c10::DispatchKey kAbsentKey = c10::DispatchKey::DeferredInit;
 // Returns whether another process has the tensor's values.
 bool is_absent(const torch::Tensor& tensor);
 
+// Returns an absent tensor of the sizes, strides and dtype of another one.
+torch::Tensor make_absent_tensor(const torch::Tensor& like, torch::Device device, bool requires_grad);
+
 // Returns an absent tensor like another one; undefined stays undefined.
 torch::Tensor absent_like(const torch::Tensor& tensor);
 
@@ -27,11 +25,5 @@ void make_absent(torch::Tensor& tensor);
 // Returns zeros in the place of an absent tensor, for a collective to which this process has nothing to add, and others
 // as they are.
 torch::Tensor zeros_if_absent(const torch::Tensor& tensor);
-
-// Has the operations of this thread handed to the kernel, or not.
-void hand_over_operations(bool on);
-
-// Gives LibTorch the kernel, once for the process.
-void install_absent_kernel();
 
 }  // namespace cohort

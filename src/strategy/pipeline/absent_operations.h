@@ -1,0 +1,17 @@
+// What LibTorch's operations do in a part of a model that another process of a pipeline computes.
+//
+// A stage's process calls the same function as all others. In the chunks of other processes (ReplicaScope::elsewhere)
+// nothing is computed: LibTorch's dispatcher hands every operation to this file's kernel, by a key of its own, which
+// makes absent tensors of the right sizes. So the function comes to the process's own chunks, and to minimize(), with
+// nothing changed. What needs the values of such a tensor is an error that names the operation.
+#pragma once
+
+namespace cohort {
+
+// Has the operations of this thread handed to the kernel, or not.
+void hand_over_operations(bool on);
+
+// Gives LibTorch the kernel, once for the process.
+void install_absent_kernel();
+
+}  // namespace cohort
