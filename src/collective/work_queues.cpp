@@ -1,7 +1,7 @@
 #include "collective/work_queues.h"
 
+#include "base/tracer.h"
 #include "cohort/trace.h"
-#include "device/graph_capture.h"
 
 namespace cohort {
 
@@ -25,7 +25,7 @@ WorkQueue::~WorkQueue() {
 }
 
 void WorkQueue::push(std::function<void()> operation) {
-  GraphCapture::refuse("an asynchronous collective or message");
+  refuse_in_trace("an asynchronous collective or message");
   const std::lock_guard lock(mutex_);
   operations_.push_back(std::move(operation));
   pending_.fetch_add(1);
@@ -59,7 +59,7 @@ void WorkQueue::work() {
 }
 
 WorkQueue& WorkQueues::messages(int peer, bool sends) {
-  GraphCapture::refuse("a message");
+  refuse_in_trace("a message");
   const std::lock_guard lock(mutex_);
   return messages_.try_emplace({peer, sends}).first->second;
 }

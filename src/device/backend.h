@@ -195,6 +195,10 @@ void note_new_devices();
 const DeviceBackend& backend_of(torch::Device device);
 // Returns the back end of a type in the names of devices, or null if this build has none.
 const DeviceBackend* find_backend(std::string_view type);
+// Begins a kernel of this library's on the device of the tensors, of which it uses the memory, behind what the calling
+// thread has given the device: now, and in each run of what its tracer notes.
+void begin_kernel(std::span<const torch::Tensor> tensors, const std::function<void()>& kernel);
+
 // Returns whether work of a device can be captured; false for one that no back end has.
 bool captures(torch::Device device);
 // Returns whether NCCL can carry the tensors of a device.

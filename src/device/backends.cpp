@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "base/tracer.h"
 #include "device/backend.h"
 #include "device/cpu/cpu.h"
 #include "device/cuda/cuda.h"
@@ -82,6 +83,11 @@ const DeviceBackend* find_backend(std::string_view type) {
   const auto& all = device_backends();
   const auto found = std::find_if(all.begin(), all.end(), [&](const auto& each) { return each->type() == type; });
   return found == all.end() ? nullptr : found->get();
+}
+
+void begin_kernel(std::span<const torch::Tensor> tensors, const std::function<void()>& kernel) {
+  if (Tracer* const tracer = Tracer::current()) tracer->note_kernel(tensors);
+  backend_of(tensors.front().device()).begin_kernel(tensors, kernel);
 }
 
 bool captures(torch::Device device) {

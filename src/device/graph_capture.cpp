@@ -11,21 +11,15 @@
 
 namespace cohort {
 
-namespace {
-
-thread_local GraphCapture* capture_of_thread = nullptr;
-
-}  // namespace
-
 // The calling thread captures while it lives.
 class GraphCapture::Watching {
  public:
   Watching(GraphCapture& capture, const std::shared_ptr<WatchedOperations>& operations) : watch_(operations) {
-    capture_of_thread = &capture;
+    make_current(&capture);
   }
   Watching(const Watching&) = delete;
   Watching& operator=(const Watching&) = delete;
-  ~Watching() { capture_of_thread = nullptr; }
+  ~Watching() { make_current(nullptr); }
 
  private:
   OperationWatch watch_;
@@ -65,8 +59,9 @@ bool CapturedWork::is_current() const {
   return std::none_of(stages_.begin(), stages_.end(), has_gone) && found_.are_as_they_were();
 }
 
-GraphCapture::GraphCapture(torch::Device device, const std::vector<at::Generator>& generators, std::string what)
-    : device_(device), what_(std::move(what)), operations_(std::make_shared<WatchedOperations>(device)) {
+GraphCapture::GraphCapture(torch::Device device, const std::vector<at::Generator>& generators, std::string what,
+                           const StepEngine* steps)
+    : device_(device), what_(std::move(what)), steps_(steps), operations_(std::make_shared<WatchedOperations>(device)) {
   work_.graph_ = backend_of(device).make_graph(device, generators);
   if (work_.graph_ == nullptr) {
     fail<Unimplemented>("[device] ", what_, " was to be captured as a graph, but ", device.str(), " has none");
@@ -81,25 +76,23 @@ GraphCapture::~GraphCapture() {
 }
 
 GraphCapture* GraphCapture::current() {
-  return capture_of_thread;
+  return dynamic_cast<GraphCapture*>(Tracer::current());
 }
 
 void GraphCapture::outside(const std::function<void()>& act) {
-  GraphCapture* const capture = std::exchange(capture_of_thread, nullptr);
+  Tracer* const tracer = make_current(nullptr);
   try {
     act();
   } catch (...) {
-    capture_of_thread = capture;
+    make_current(tracer);
     throw;
   }
-  capture_of_thread = capture;
+  make_current(tracer);
 }
 
-void GraphCapture::refuse(std::string_view what) {
-  const GraphCapture* const capture = current();
-  if (capture == nullptr) return;
-  fail<NotCapturable>("[function] ", capture->what_, " cannot be captured as a graph of ", capture->device_.str(), ": ",
-                      what, " is what the host does with other replicas or processes");
+void GraphCapture::refuse(std::string_view what) const {
+  fail<NotCapturable>("[function] ", what_, " cannot be captured as a graph of ", device_.str(), ": ", what,
+                      " is what the host does with other replicas or processes");
 }
 
 void GraphCapture::begin() {
@@ -110,9 +103,10 @@ void GraphCapture::begin() {
 void GraphCapture::require_no_copies() const {
   const std::string copied = operations_->copied();
   if (copied.empty()) return;
-  fail<NotCapturable>("[function] ", what_, " cannot be captured as a graph of ", device_.str(), ": it copies ", copied,
-                      ", which a graph would do with the memory of now; make the tensor on the device, or give it as an "
-                      "argument");
+  fail<NotCapturable>(
+      "[function] ", what_, " cannot be captured as a graph of ", device_.str(), ": it copies ", copied,
+      ", which a graph would do with the memory of now; make the tensor on the device, or give it as an "
+      "argument");
 }
 
 void GraphCapture::end(HostStage host) {
@@ -209,17 +203,6 @@ void GraphCapture::explain(const c10::Error& error) const {
   fail<NotCapturable>("[function] ", what_, " cannot be captured as a graph of ", device_.str(), ": ",
                       failed.empty() ? "an operation" : failed, " is refused there (", reason,
                       "); what waits for a value of the device, or takes one of the host, cannot be in a graph");
-}
-
-void outside_of_graph(HostStage host) {
-  GraphCapture* const capture = GraphCapture::current();
-  if (capture == nullptr) return host.act();
-  capture->part(std::move(host));
-}
-
-void begin_kernel(std::span<const torch::Tensor> tensors, const std::function<void()>& kernel) {
-  if (GraphCapture* const capture = GraphCapture::current()) capture->note_kernel(tensors);
-  backend_of(tensors.front().device()).begin_kernel(tensors, kernel);
 }
 
 }  // namespace cohort

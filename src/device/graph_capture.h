@@ -20,43 +20,18 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
-#include "cohort/error.h"
+#include "base/tracer.h"
 #include "device/device_graph.h"
 #include "device/found_tensors.h"
 
 namespace cohort {
 
 // Something that cannot be a part of a graph was met while one was captured.
-class NotCapturable : public FailedPrecondition {
+class NotCapturable : public NotTraceable {
  public:
-  using FailedPrecondition::FailedPrecondition;
-};
-
-// What the host does between two segments, before one or behind it.
-struct HostStage {
-  std::function<void()> act;
-  // Who has to live for it; unset: nobody.
-  std::optional<std::weak_ptr<const void>> owner = std::nullopt;
-};
-
-// While it lives, the calling thread runs as it is what other replicas may run as a graph: it meets them only where
-// graphs do, too.
-class [[nodiscard]] BesideGraphs {
- public:
-  BesideGraphs() : before_(std::exchange(is_here, true)) {}
-  BesideGraphs(const BesideGraphs&) = delete;
-  BesideGraphs& operator=(const BesideGraphs&) = delete;
-  ~BesideGraphs() { is_here = before_; }
-
-  // Returns whether the calling thread has one.
-  static bool here() { return is_here; }
-
- private:
-  inline static thread_local bool is_here = false;
-  bool before_;
+  using NotTraceable::NotTraceable;
 };
 
 // The graphs of other replicas that a graph needs beside it, because they wait for each other on their devices.
@@ -108,25 +83,25 @@ class CapturedWork {
 class WatchedOperations;
 
 // One thread's. While it captures, backward passes that the thread begins are captured, too.
-class GraphCapture {
+class GraphCapture final : public Tracer {
  public:
   // Begins. `generators` are those that the work may draw from, besides LibTorch's own one of the device; `what` names
-  // the work in messages. Unimplemented: work of the device cannot be captured.
-  GraphCapture(torch::Device device, const std::vector<at::Generator>& generators, std::string what);
-  GraphCapture(const GraphCapture&) = delete;
-  GraphCapture& operator=(const GraphCapture&) = delete;
+  // the work in messages; `steps` makes those of optimizers. Unimplemented: work of the device cannot be captured.
+  GraphCapture(torch::Device device, const std::vector<at::Generator>& generators, std::string what,
+               const StepEngine* steps = nullptr);
   // Gives up what was not finished.
-  ~GraphCapture();
+  ~GraphCapture() override;
 
   // Returns the capture that the calling thread is in; null outside of one, and in its parts.
   static GraphCapture* current();
   // Calls what gives the device nothing, with current() being null.
   static void outside(const std::function<void()>& act);
-  // Throws NotCapturable where the calling thread captures: `what` is done by the host, with other threads or
-  // processes.
-  static void refuse(std::string_view what);
 
-  torch::Device device() const { return device_; }
+  // NotCapturable.
+  void refuse(std::string_view what) const override;
+  torch::Device traced_device() const override { return device_; }
+  void on_host(HostStage stage) override { part(std::move(stage)); }
+  const StepEngine* steps() const override { return steps_; }
 
   // Ends a segment here, gives it to the device, and does the part, now and in each run in this place.
   void part(HostStage host);
@@ -144,8 +119,7 @@ class GraphCapture {
   std::size_t segments() const { return segments_; }
   // Returns something that lives as long as this capture.
   std::shared_ptr<const void> token() const;
-  // Takes notice of a kernel that is begun on the device and uses these tensors.
-  void note_kernel(std::span<const torch::Tensor> tensors);
+  void note_kernel(std::span<const torch::Tensor> tensors) override;
   // Returns a number of the device, a scalar, that has the value of `value()` in each run.
   torch::Tensor number(const std::function<double()>& value, torch::ScalarType dtype,
                        std::optional<std::weak_ptr<const void>> owner = std::nullopt);
@@ -167,6 +141,7 @@ class GraphCapture {
 
   torch::Device device_;
   std::string what_;
+  const StepEngine* steps_;
   std::shared_ptr<WatchedOperations> operations_;
   std::unique_ptr<Watching> watching_;  // null in a part, and at the end
   CapturedWork work_;
@@ -177,12 +152,5 @@ class GraphCapture {
   bool has_joined_ = false;
   bool in_part_ = false;
 };
-
-// Does something of which a graph has to know nothing, now, and in each run of a graph that is being captured.
-void outside_of_graph(HostStage host);
-
-// Begins a kernel of this library's on the device of the tensors, of which it uses the memory, behind what the calling
-// thread has given the device: now, and in each run of a graph that is being captured.
-void begin_kernel(std::span<const torch::Tensor> tensors, const std::function<void()>& kernel);
 
 }  // namespace cohort

@@ -12,6 +12,7 @@
 #include "cohort/replica.h"
 #include "cohort/strategy.h"
 #include "function/visitors.h"
+#include "step/step_in_graph.h"
 #include "strategy/context.h"
 
 namespace cohort {
@@ -163,7 +164,7 @@ void CapturedFunction::call(detail::FunctionCall& call, const FunctionArguments&
 void CapturedFunction::run(detail::FunctionCall& call, const FunctionArguments& arguments,
                            const std::vector<torch::Tensor>& given) const {
   {
-    const BesideGraphs beside;
+    const BesideRuns beside;
     const detail::Substituted substituted(call, arguments.tensors, given);
     call.run();
   }
@@ -190,7 +191,8 @@ CapturedSignature::Graph CapturedFunction::capture(detail::FunctionCall& call, c
     const Strategy strategy = replica->strategy();
     made.strategy = Access::core(strategy);
   }
-  GraphCapture capture(arguments.device, generators, options_.name);
+  if (replica != nullptr) prepare_steps_for_graphs(*replica);
+  GraphCapture capture(arguments.device, generators, options_.name, &steps_in_graphs());
   try {
     const detail::Substituted substituted(call, arguments.tensors, made.arguments);
     call.run();

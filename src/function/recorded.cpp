@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "function/state.h"
 #include "function/visitors.h"
+#include "step/step_in_recording.h"
 #include "strategy/context.h"
 
 namespace cohort::detail {
@@ -42,7 +43,8 @@ void write_back(const record::Plan& plan, const std::vector<torch::Tensor>& argu
 }  // namespace
 
 FunctionPlan FunctionState::record(FunctionCall& call, const FunctionArguments& arguments) const {
-  record::FunctionRecording trace(record::recording_of(arguments.device), "the function " + options_.name);
+  record::FunctionRecording trace(record::recording_of(arguments.device), "the function " + options_.name,
+                                  &steps_in_recordings());
   std::vector<torch::Tensor> standing;
   for (const ArgumentType& type : arguments.given.arguments) {
     if (!type.is_tensor || type.dtype == torch::ScalarType::Undefined) continue;

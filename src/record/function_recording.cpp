@@ -58,19 +58,24 @@ bool FunctionRecording::is_tracing() {
   return traced_here != nullptr;
 }
 
-std::optional<torch::Device> FunctionRecording::traced_device() {
-  if (traced_here == nullptr) return std::nullopt;
-  return torch::Device(torch::kXLA, static_cast<c10::DeviceIndex>(traced_here->device()));
+torch::Device FunctionRecording::traced_device() const {
+  return {torch::kXLA, static_cast<c10::DeviceIndex>(recording_.device())};
 }
 
-FunctionRecording::FunctionRecording(Recording& recording, std::string what)
-    : recording_(recording), what_(std::move(what)), capturing_(recording, what_) {
+std::optional<torch::Device> FunctionRecording::device_of_trace() {
+  if (traced_here == nullptr) return std::nullopt;
+  return traced_here->trace_->traced_device();
+}
+
+FunctionRecording::FunctionRecording(Recording& recording, std::string what, const StepEngine* steps)
+    : recording_(recording), what_(std::move(what)), steps_(steps), capturing_(recording, what_) {
   const std::scoped_lock lock(recording_.mutex_);
   (void)recording_.random_state();  // it is not the function that makes it
   first_ = recording_.next_cell_;
   sums_ = recording_.sums_.size();
   recording_.trace_ = this;
   traced_here = &recording_;
+  make_current(this);
 }
 
 FunctionRecording::~FunctionRecording() {
@@ -88,6 +93,7 @@ FunctionRecording::~FunctionRecording() {
 void FunctionRecording::put_back() {
   recording_.trace_ = nullptr;
   traced_here = nullptr;
+  make_current(nullptr);
   recording_.sums_.resize(sums_);
   for (Touched& each : touched_) each.cell->set_state(each.value, each.root, each.placed);
   for (auto part = parts_.rbegin(); part != parts_.rend(); ++part) part->host.undo();

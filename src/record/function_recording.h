@@ -20,6 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/tracer.h"
 #include "record/cell.h"
 #include "record/recorder.h"
 #include "record/repetition.h"
@@ -177,13 +178,20 @@ class Plan {
 // While it lives, what this thread (and LibTorch's thread of the device) records on the device belongs to the function.
 // Values cannot be read (Recording::Capturing), and other devices of the type XLA cannot be used. The tensors that the
 // function wrote have their values of before when it ends. Without finish() the tensors that it made are settled, too.
-class FunctionRecording {
+class FunctionRecording final : public Tracer {
  public:
-  // `what` is for messages, such as "the function step". FailedPrecondition: another one lives for the device.
-  FunctionRecording(Recording& recording, std::string what);
-  FunctionRecording(const FunctionRecording&) = delete;
-  FunctionRecording& operator=(const FunctionRecording&) = delete;
-  ~FunctionRecording();
+  // `what` is for messages, such as "the function step"; `steps` makes the steps of optimizers. FailedPrecondition:
+  // another one lives for the device.
+  FunctionRecording(Recording& recording, std::string what, const StepEngine* steps = nullptr);
+  ~FunctionRecording() override;
+
+  torch::Device traced_device() const override;
+  // Collectives of the host read values, which is refused there.
+  void refuse(std::string_view /*what*/) const override {}
+  // Does it once: a run has nothing of the host's but add_part().
+  void on_host(HostStage stage) override { stage.act(); }
+  void note_kernel(std::span<const torch::Tensor> /*tensors*/) override {}
+  const StepEngine* steps() const override { return steps_; }
 
   // Makes the tensor that stands for an argument.
   torch::Tensor argument(const TensorType& type, bool requires_grad);
@@ -197,7 +205,7 @@ class FunctionRecording {
   // Returns whether a function is being recorded on this thread.
   static bool is_tracing();
   // Returns the device for which it is recorded; nothing if none is.
-  static std::optional<torch::Device> traced_device();
+  static std::optional<torch::Device> device_of_trace();
   // Calls first(), within a function that is being recorded on this thread: the numbers in it are renewed for each run.
   // What it counts is counted by the caller, and taken back by undo() when the recording ends.
   static void add_part(const std::function<void()>& first, HostPart part);
@@ -227,6 +235,7 @@ class FunctionRecording {
 
   Recording& recording_;
   const std::string what_;
+  const StepEngine* steps_;
   const Recording::Capturing capturing_;
   std::size_t sums_ = 0;  // how many sums over replicas were waited for before
   uint64_t first_ = 0;    // the number of the first cell that was made since

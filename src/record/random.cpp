@@ -75,7 +75,7 @@ torch::Tensor& random_to(torch::Tensor& self, int64_t to, OptionalGenerator gene
 
 // Each device has a stream of its own. A function seeds that of its device, because it may use no other.
 void seed_devices(uint64_t seed, int devices) {
-  const std::optional<torch::Device> traced = FunctionRecording::traced_device();
+  const std::optional<torch::Device> traced = FunctionRecording::device_of_trace();
   for (int i = 0; i < devices; ++i) {
     const torch::Device device(torch::kXLA, static_cast<c10::DeviceIndex>(i));
     if (!traced || *traced == device) recording_of(device).manual_seed(seed + static_cast<uint64_t>(i));

@@ -23,7 +23,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/error.h"
+#include "base/tracer.h"
 #include "record/runner.h"
 #include "record/stablehlo/lower.h"
 
@@ -33,9 +33,9 @@ class Cell;
 class FunctionRecording;
 
 // What was to be done has no place in a function that is recorded, such as reading a value.
-class NotRecordable : public FailedPrecondition {
+class NotRecordable : public NotTraceable {
  public:
-  using FailedPrecondition::FailedPrecondition;
+  using NotTraceable::NotTraceable;
 };
 
 struct RecorderOptions {

@@ -8,11 +8,11 @@
 
 #include "base/access.h"
 #include "base/fail.h"
+#include "base/tracer.h"
 #include "cohort/strategy.h"
 #include "cohort/trace.h"
 #include "device/backend.h"
-#include "device/graph_capture.h"
-#include "record/function_recording.h"
+#include "step/step_engine.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
 #include "strategy/replica_scope.h"
@@ -48,7 +48,7 @@ void Step::build() {
   state_ = std::make_unique<OptimizerState>(*Access::core(module_), rule_, *flat_, *exchange_);
   names_.clear();
   for (const FlatParameter& parameter : flat_->parameters()) names_.push_back(parameter.name);
-  make_graph_numbers();
+  kept_ = std::vector<Kept>(static_cast<std::size_t>(Access::core(module_)->num_local_replicas()));
 }
 
 HeldBytes Step::held_bytes() const {
@@ -70,13 +70,15 @@ void Step::minimize(Replica& replica, const torch::Tensor& loss) {
 
 void Step::backward(Replica& replica, const torch::Tensor& loss) {
   const TraceSpan span("compute", "backward");
-  if (GraphCapture::current() == nullptr) return exchange_->backward(replica, loss);
-  // A graph has nothing of the exchange, which goes by the host.
-  if (exchange_->shares_gradients()) {
-    fail<NotCapturable>("[optimizer] ", rule_.name(), ": the gradients of sharding stages 2 and 3 leave during ",
-                        "backward, which cannot be captured as a graph; take stage 1, or leave jit_compile unset");
-  }
-  flat_->backward(replica.local_id(), loss);
+  if (const StepEngine* const own = engine()) return own->backward(*this, replica, loss);
+  exchange_->backward(replica, loss);
+}
+
+const StepEngine* Step::engine() {
+  const Tracer* const tracer = Tracer::current();
+  if (tracer == nullptr) return nullptr;
+  if (tracer->steps() == nullptr) fail<Internal>("[optimizer] a step came where a tracer has no engine for steps");
+  return tracer->steps();
 }
 
 // The schedule of a pipeline makes the backward passes of all microbatches, and then there is one update.
@@ -94,9 +96,9 @@ void Step::minimize_later(ReplicaScope& call, const Replica& replica, const torc
     step->update(own, {.gradients = std::move(sums), .scaled = true});
   };
   LaterStep later{.owner = this,
-                      .loss = scaled(replica, loss),
-                      .parameters = flat_->tensors(replica.local_id()),
-                      .update = update_all};
+                  .loss = scaled(replica, loss),
+                  .parameters = flat_->tensors(replica.local_id()),
+                  .update = update_all};
   if (!stages_.placed) {
     later.place = [step = shared_from_this()](const std::vector<const TensorsUsed*>& used) { step->place(used); };
   }
@@ -110,12 +112,12 @@ std::vector<torch::Tensor> Step::gradients(Replica& replica, const torch::Tensor
   std::vector<torch::Tensor> taken = flat_->take_gradients(replica.local_id());
   flat_->note_reached(replica.local_id(), taken);
   if (!rule_.gradient().loss_scale) return taken;
-  const bool traced = runs_again();
-  const double scale = traced ? 1.0 : state_->of(replica.local_id()).scaler.scale();
-  const torch::Tensor renewed = traced ? renewed_scale(replica, loss, 1.0) : torch::Tensor();
+  const StepEngine* const own = engine();
+  const double scale = own != nullptr ? 1.0 : state_->of(replica.local_id()).scaler.scale();
+  const torch::Tensor renewed = own != nullptr ? own->loss_scale(*this, replica, loss, 1.0) : torch::Tensor();
   for (torch::Tensor& gradient : taken) {
     if (!gradient.defined()) continue;
-    if (traced) {
+    if (own != nullptr) {
       gradient = gradient / renewed;
     } else if (scale != 1.0) {
       gradient = gradient / scale;
@@ -133,7 +135,7 @@ void Step::apply_gradients(Replica& replica, std::vector<torch::Tensor> gradient
 }
 
 void Step::meet(const Replica& replica) const {
-  if (runs_again() || BesideGraphs::here()) return;
+  if (engine() != nullptr || BesideRuns::here()) return;
   StrategyCore& core = Access::core(replica);
   core.launch().meet(replica.local_id(), call_, nullptr, [&](std::span<void* const>) {
     if (core.optimizers().several()) core.workers().world().gather_numbers(call_, {});
@@ -146,10 +148,7 @@ void Step::join(const Replica& replica) const {
 }
 
 void Step::update(Replica& replica, Given given) {
-  if (record::FunctionRecording::is_tracing()) return update_in_function(replica, std::move(given));
-  if (GraphCapture* const capture = GraphCapture::current()) {
-    return update_in_graph(*capture, replica, std::move(given));
-  }
+  if (const StepEngine* const own = engine()) return own->update(*this, replica, std::move(given));
   ReplicaProgress& progress = state_->of(replica.local_id());
   const int64_t calls = rule_.gradient().gradient_accumulation_steps;
   const bool by_shards = calls > 1 && exchange_->shares_gradients();
@@ -167,9 +166,8 @@ void Step::update(Replica& replica, Given given) {
   const StepContext now = context(replica.local_id(), given.scaled);
   progress.pending.push_back(by_shards ? exchange_->update(replica, std::move(given.gradients), now)
                                        : exchange_->step(replica, std::move(given.gradients), given.reduced, now));
-  if (!graph_numbers_.empty()) {
-    graph_numbers_[static_cast<std::size_t>(replica.local_id())]->note(progress.pending.back().there());
-  }
+  const Kept& kept = kept_[static_cast<std::size_t>(replica.local_id())];
+  if (kept.note) kept.note(progress.pending.back());
   StrategyCore& core = Access::core(replica);
   if (!core.joins()) core.backend(replica.local_id()).flush(replica.device());  // else the exchange has begun it
 }
@@ -224,10 +222,11 @@ std::vector<torch::Tensor> Step::take_sums(ReplicaProgress& progress) const {
   return taken;
 }
 
-torch::Tensor Step::scaled(const Replica& replica, const torch::Tensor& loss) const {
+torch::Tensor Step::scaled(const Replica& replica, const torch::Tensor& loss) {
   require_none_before(replica);
-  if (rule_.gradient().loss_scale && runs_again()) {
-    return loss * renewed_scale(replica, loss, fixed_scale());
+  const StepEngine* const own = engine();
+  if (rule_.gradient().loss_scale && own != nullptr) {
+    return loss * own->loss_scale(*this, replica, loss, fixed_scale());
   }
   const double scale = state_->of(replica.local_id()).scaler.scale() * fixed_scale();
   return scale == 1.0 ? loss : loss * scale;

@@ -4,6 +4,8 @@
 
 #include <torch/types.h>
 
+#include <any>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,7 +13,6 @@
 #include "cohort/optimizer.h"
 #include "step/exchange/exchange.h"
 #include "step/flat_parameters.h"
-#include "step/graph_numbers.h"
 #include "step/optimizer_state.h"
 #include "step/stages_of_step.h"
 #include "strategy/live_optimizers.h"
@@ -19,8 +20,8 @@
 
 namespace cohort {
 
-class GraphCapture;
 class ReplicaScope;
+class StepEngine;
 
 class Step : public std::enable_shared_from_this<Step>, public HoldsMemory, public LiveOptimizer {
  public:
@@ -42,7 +43,6 @@ class Step : public std::enable_shared_from_this<Step>, public HoldsMemory, publ
   HeldBytes held_bytes() const override;
   void drop_step() override;
 
- private:
   // The gradients of an update.
   struct Given {
     std::vector<torch::Tensor> gradients;  // one a parameter, undefined for zero
@@ -50,20 +50,25 @@ class Step : public std::enable_shared_from_this<Step>, public HoldsMemory, publ
     bool scaled = false;                   // they are multiplied with the loss scale
   };
 
+ private:
+  friend class StepEngine;
+  // What an engine keeps of a replica's steps.
+  struct Kept {
+    std::any own;
+    std::function<void(const Verdict& verdict)> note;  // of each update that is made at once; may be empty
+  };
+
   // Makes all that depends on which parameters this process has.
   void build();
-  // Makes the numbers of steps that are captured as graphs, where their updates are a part of these.
-  void make_graph_numbers();
   // Where the stages of a pipeline lie with several processes: finds out who has which parameters, leaves this process
   // those that its stages have used, and takes sums of this process's chunks to those of the parameters that it has.
   void find_stages();
   void place(const std::vector<const TensorsUsed*>& used);
   std::vector<torch::Tensor> over_stages(const Replica& replica, std::vector<torch::Tensor> sums) const;
   void minimize_later(ReplicaScope& call, const Replica& replica, const torch::Tensor& loss);
-  torch::Tensor scaled(const Replica& replica, const torch::Tensor& loss) const;
-  // Returns whether this call of a function is recorded or captured, so that later ones run without it.
-  static bool runs_again();
-  torch::Tensor renewed_scale(const Replica& replica, const torch::Tensor& like, double factor) const;
+  torch::Tensor scaled(const Replica& replica, const torch::Tensor& loss);
+  // Returns what makes the steps of this thread; null: they are made at once.
+  static const StepEngine* engine();
   double fixed_scale() const;
   std::vector<torch::Tensor> scatter(Replica& replica, ReplicaProgress& progress, std::vector<torch::Tensor> gradients,
                                      bool reduced, double loss_scale);
@@ -75,18 +80,7 @@ class Step : public std::enable_shared_from_this<Step>, public HoldsMemory, publ
   // Does so where a replica that does not come would part the counts of calls, or there are several optimizers.
   void join(const Replica& replica) const;
   void update(Replica& replica, Given given);
-  void update_in_function(Replica& replica, Given given);
-  void update_in_graph(GraphCapture& capture, Replica& replica, Given given);
-  void update_by_host(GraphCapture& capture, Replica& replica, Given given);
-  // Returns the numbers that a captured step of a replica reads: the scale of the loss with the fixed one, that scale
-  // alone, and those of the update, for scaled gradients and for others.
-  std::vector<double> graph_row(int local_id, int64_t iterations, double loss_scale) const;
-  // Returns them as they are on the device in each run.
-  torch::Tensor row_in_graph(GraphCapture& capture, int local_id) const;
-  void write_row(int local_id) const;
   void backward(Replica& replica, const torch::Tensor& loss);
-  bool count_in_function(int local_id, bool ends);
-  void uncount_in_function(int local_id, bool ends);
   // Returns what the update of a replica knows.
   StepContext context(int local_id, bool scaled) const;
   // Returns what an update knows after so many, of gradients with such a scale.
@@ -102,7 +96,7 @@ class Step : public std::enable_shared_from_this<Step>, public HoldsMemory, publ
   std::unique_ptr<FlatParameters> flat_;
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<OptimizerState> state_;
-  std::vector<std::unique_ptr<GraphNumbers>> graph_numbers_;  // [replica]; none where the host makes the updates
+  std::vector<Kept> kept_;  // [replica], each used by its own thread
   std::vector<std::string> names_;
   std::string call_;  // the text by which replicas compare their steps
   StagesOfStep stages_;

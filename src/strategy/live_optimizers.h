@@ -37,6 +37,12 @@ class LiveOptimizers {
   // Returns whether there were several at the beginning of this run(). A loss may reach the parameters of each then.
   bool several() const { return several_; }
 
+  // Returns those that are alive.
+  std::vector<LiveOptimizer*> alive() {
+    const std::lock_guard lock(mutex_);
+    return alive_;
+  }
+
   // To be called when no replica runs.
   void drop_steps() {
     const std::lock_guard lock(mutex_);

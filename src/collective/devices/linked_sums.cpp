@@ -3,7 +3,6 @@
 #include "base/fail.h"
 #include "collective/algorithms/cross_device_sum.h"
 #include "device/backend.h"
-#include "device/graph_capture.h"
 
 namespace cohort {
 

@@ -11,11 +11,11 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/spin.h"
-#include "device/graph_capture.h"
+#include "base/tracer.h"
 
 namespace cohort {
 
-bool Signature::matches(const Signature& other) const {
+bool CallSignature::matches(const CallSignature& other) const {
   if (what != other.what || detail != other.detail || tensors.size() != other.tensors.size()) return false;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const torch::Tensor& mine = tensors[i];
@@ -27,7 +27,7 @@ bool Signature::matches(const Signature& other) const {
   return true;
 }
 
-std::string Signature::describe() const {
+std::string CallSignature::describe() const {
   std::string text(what);
   if (detail != 0) text += c10::str(" (variant ", detail, ")");
   for (std::size_t i = 0; i < tensors.size() && i < 4; ++i) {
@@ -40,8 +40,8 @@ std::string Signature::describe() const {
 Rendezvous::Rendezvous(int size, std::chrono::milliseconds timeout, bool spin)
     : seats_(static_cast<std::size_t>(size)), timeout_(timeout), spin_(spin) {}
 
-void Rendezvous::arrive(int rank, const Signature& signature, void* data) {
-  GraphCapture::refuse(signature.what);
+void Rendezvous::arrive(int rank, const CallSignature& signature, void* data) {
+  refuse_in_trace(signature.what);
   Seat& mine = seats_[static_cast<std::size_t>(rank)];
   mine.signature = signature;
   mine.data = data;
@@ -49,9 +49,9 @@ void Rendezvous::arrive(int rank, const Signature& signature, void* data) {
 
   // Every rank compares all with rank 0, so all come to the same verdict; what signatures point to lives on the ranks'
   // stacks, so nobody may leave before all have looked.
-  const Signature& first = seats_[0].signature;
+  const CallSignature& first = seats_[0].signature;
   for (int other = 1; other < size(); ++other) {
-    const Signature& theirs = seats_[static_cast<std::size_t>(other)].signature;
+    const CallSignature& theirs = seats_[static_cast<std::size_t>(other)].signature;
     if (first.matches(theirs)) continue;
     const std::string message = c10::str("[collective] the replicas do not do the same: replica ", name(0), " calls ",
                                          first.describe(), ", replica ", name(other), " calls ", theirs.describe());

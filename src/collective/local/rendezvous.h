@@ -27,13 +27,13 @@
 namespace cohort {
 
 // The operation that a rank has come for. All ranks must bring the same.
-struct Signature {
+struct CallSignature {
   std::string_view what;                        // "all_reduce"
   int detail = 0;                               // reduce op, root: whatever else must agree
   std::span<const torch::Tensor> tensors = {};  // their dtypes and shapes must agree
   bool ragged = false;                          // sizes of dimension 0 may differ
 
-  bool matches(const Signature& other) const;
+  bool matches(const CallSignature& other) const;
   // Returns a text such as "all_reduce (variant 1) of Float[3, 4], Float[4]".
   std::string describe() const;
 };
@@ -56,7 +56,7 @@ class Rendezvous {
   // Brings `data`, waits until every rank has come, and checks that all came for the same. Until the following
   // depart(), data(r) is what rank r brought. Throws FailedPrecondition (another signature, or a rank that has left),
   // DeadlineExceeded (names the missing ranks), Cancelled (aborted).
-  void arrive(int rank, const Signature& signature, void* data);
+  void arrive(int rank, const CallSignature& signature, void* data);
   void* data(int rank) const { return seats_[static_cast<std::size_t>(rank)].data; }
 
   // Waits for all, between the phases of one operation. An abort does not end it: the others may still be reading what
@@ -113,7 +113,7 @@ class Rendezvous {
     std::atomic<bool> left{false};
     std::atomic<bool> out{false};  // it has broken an operation off
     uint64_t operation = 0;        // the arrival that began the present one
-    Signature signature;
+    CallSignature signature;
     void* data = nullptr;
     Patience patience;                   // of the rank's thread alone
     std::atomic<uint64_t> withdrawn{0};  // the last arrival that was taken back

@@ -10,13 +10,13 @@
 
 #include "base/fail.h"
 #include "base/kernels/kernels.h"
+#include "base/tracer.h"
 #include "cohort/trace.h"
 #include "collective/algorithms/cross_device_sum.h"
 #include "collective/algorithms/exchange.h"
 #include "collective/algorithms/shared_sum.h"
 #include "collective/checks.h"
 #include "collective/devices/stream_sums.h"
-#include "device/graph_capture.h"
 #include "device/identity.h"
 
 namespace cohort {
@@ -150,7 +150,7 @@ bool ProcessCommunicator::adds_in_memory(const torch::Tensor& tensor) const {
 
 // Waits for the collectives that were begun before this one.
 void ProcessCommunicator::settle() {
-  GraphCapture::refuse("a collective");
+  refuse_in_trace("a collective");
   queues_.collectives().settle();
 }
 

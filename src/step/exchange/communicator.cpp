@@ -15,6 +15,7 @@
 #include "step/exchange/device_buckets.h"
 #include "step/exchange/exchange.h"
 #include "step/exchange/graph_agreement.h"
+#include "step/exchange/in_graphs.h"
 #include "step/exchange/power_sgd.h"
 #include "step/flat_gradients.h"
 #include "step/update/tensors.h"
@@ -65,7 +66,7 @@ TensorUpdate::Norms norms_of_stages(const StrategyCore& core, const FlatParamete
   return norms;
 }
 
-class CommunicatorExchange final : public Exchange {
+class CommunicatorExchange final : public Exchange, public ExchangeInGraphs {
  public:
   explicit CommunicatorExchange(const ExchangeParts& parts)
       : Exchange(parts.flat),

@@ -76,18 +76,6 @@ void Exchange::backward(Replica& replica, const torch::Tensor& loss) {
   flat_.backward(replica.local_id(), loss);
 }
 
-record::HostPart::Again Exchange::update_again(int /*local_id*/, StepContext /*context*/) {
-  fail<Internal>("[optimizer] an update was to be recorded again where nothing is recorded");
-}
-
-std::optional<std::vector<double>> Exchange::graph_numbers(int /*local_id*/, const StepContext& /*context*/) const {
-  return std::nullopt;
-}
-
-Verdict Exchange::step_in_graph(GraphCapture& /*capture*/, Replica& /*replica*/, const CapturedStep& /*step*/) {
-  fail<Internal>("[optimizer] an update was to be captured that the host makes");
-}
-
 std::vector<torch::Tensor> Exchange::scatter(Replica& /*replica*/, std::vector<torch::Tensor> /*gradients*/,
                                              bool /*reduced*/) {
   fail<Internal>("[optimizer] gradients were to be scattered where replicas do not share them");
@@ -99,10 +87,6 @@ Verdict Exchange::update(Replica& /*replica*/, std::vector<torch::Tensor> /*sums
 
 std::vector<torch::Tensor> Exchange::in_place(int /*local_id*/, const std::vector<torch::Tensor>& sums) const {
   return sums;
-}
-
-bool Exchange::was_finite(int /*local_id*/) {
-  fail<Internal>("[optimizer] the sums of a step within a function were asked for where nothing is recorded");
 }
 
 Exchange::Slots Exchange::slots_of(int /*local_id*/) const {

@@ -5,7 +5,6 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,13 +16,10 @@
 #include "cohort/strategy.h"
 #include "collective/packs.h"
 #include "optimizer/update_rule.h"
-#include "record/function_recording.h"
 #include "step/flat_parameters.h"
 #include "step/verdict.h"
 
 namespace cohort {
-
-class GraphCapture;
 
 class Exchange {
  public:
@@ -51,32 +47,6 @@ class Exchange {
   // Returns such sums as gradients, one a parameter, with zeros where other replicas have the sums; undefined where
   // they have all of them.
   virtual std::vector<torch::Tensor> in_place(int local_id, const std::vector<torch::Tensor>& sums) const;
-
-  // Where steps are captured as graphs of devices: returns the numbers of an update of a replica that a captured one
-  // reads from the device's memory. Nothing: what step() does cannot be captured, and the host does it in each run.
-  virtual std::optional<std::vector<double>> graph_numbers(int local_id, const StepContext& context) const;
-  // A step that is captured.
-  struct CapturedStep {
-    const std::vector<torch::Tensor>& gradients;  // as step() has them
-    bool reduced;
-    const StepContext& context;
-    torch::Tensor numbers;  // those of graph_numbers(), of each run
-    // To be called with the verdict, within a capture of the device, behind the update.
-    std::function<void(const Verdict& verdict)> note;
-    std::weak_ptr<const void> owner;  // lives for what the host does in a run
-  };
-  // Captures what step() does, for which graph_numbers() has to have some: each run makes the verdict anew
-  // (Verdict::of_runs). Where all replicas capture, and their devices can add up within graphs, the exchange is a part
-  // of these; else it is one of the host's.
-  virtual Verdict step_in_graph(GraphCapture& capture, Replica& replica, const CapturedStep& step);
-
-  // Where work is recorded: records the update of a replica again, on tensors that stand for its own, with other
-  // numbers; parameters whose updates have the same numbers are one.
-  virtual record::HostPart::Again update_again(int local_id, StepContext context);
-
-  // Where work is recorded, with a loss scale: returns whether the sums of a replica's last step within a function were
-  // finite. Waits for it.
-  virtual bool was_finite(int local_id);
 
   // The slots as flat tensors, [group][slot].
   using Slots = std::vector<std::vector<torch::Tensor>>;

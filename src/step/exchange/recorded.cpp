@@ -12,6 +12,7 @@
 #include "record/function_recording.h"
 #include "record/recorder.h"
 #include "step/exchange/exchange.h"
+#include "step/exchange/in_recordings.h"
 #include "step/scaling.h"
 #include "step/update/slots.h"
 #include "strategy/core.h"
@@ -20,7 +21,7 @@ namespace cohort {
 
 namespace {
 
-class RecordedExchange final : public Exchange {
+class RecordedExchange final : public Exchange, public ExchangeInRecordings {
  public:
   RecordedExchange(StrategyCore& core, FlatParameters& flat, const Optimizer& rule)
       : Exchange(flat), core_(core), rule_(rule), slots_(static_cast<std::size_t>(core.num_local_replicas())) {

@@ -12,7 +12,6 @@
 #include "base/kernels/kernels.h"
 #include "base/slices.h"
 #include "device/backend.h"
-#include "device/graph_capture.h"
 #include "step/update/halves.h"
 #include "step/update/slots.h"
 

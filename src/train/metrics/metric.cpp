@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "base/tracer.h"
 #include "cohort/train/metric.h"
-#include "device/graph_capture.h"
-#include "record/function_recording.h"
+#include "device/backend.h"
 #include "strategy/divided.h"
 #include "train/losses/support.h"
 #include "train/metrics/mean_metric.h"
@@ -99,15 +99,14 @@ void MetricState::require_size(int64_t wanted) {
 }
 
 void MetricState::add(int64_t slot, double amount) {
-  std::optional<torch::Device> traced = record::FunctionRecording::traced_device();
-  if (const GraphCapture* const capture = GraphCapture::current()) traced = capture->device();
-  if (!traced) {
+  const Tracer* const tracer = Tracer::current();
+  if (tracer == nullptr) {
     host_[static_cast<std::size_t>(slot)] += amount;
     return;
   }
-  // The host would count while a function is recorded or captured, and not when it runs.
+  // The host would count while the tracer notes, and not in a run.
   const torch::NoGradGuard no_grad;
-  on_device(*traced).select(0, slot).add_(amount);
+  on_device(tracer->traced_device()).select(0, slot).add_(amount);
 }
 
 void MetricState::add(int64_t slot, const torch::Tensor& scalar) {
@@ -135,7 +134,7 @@ void MetricState::reset() {
   if (!device_.defined()) return;
   // A function that adds to the sums goes on with the same tensor.
   const torch::NoGradGuard no_grad;
-  if (!record::is_recorded(device_)) {
+  if (!backend_of(device_.device()).records()) {
     device_.zero_();
     return;
   }

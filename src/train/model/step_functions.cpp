@@ -5,7 +5,7 @@
 #include "base/access.h"
 #include "base/columns.h"
 #include "base/log.h"
-#include "record/recorder.h"
+#include "base/tracer.h"
 #include "strategy/core.h"
 #include "train/model/model_state.h"
 
@@ -66,7 +66,8 @@ std::optional<PerReplica<NamedTensors>> StepFunctions::run(StepKind kind, const 
           return (*step.function)(replica, share, size, empty, more);
         },
         batch);
-  } catch (const record::NotRecordable& error) {
+  } catch (const NotTraceable& error) {
+    if (captures_) throw;  // it was asked for
     log().warn("{}the {} cannot be a function (docs/functions.md) and is recorded in each step: {}", speaker_, name,
                error.what());
   }

@@ -1,10 +1,10 @@
 // The work of a replica on its share of a global batch: forward, the losses of all outputs, the step, the metrics.
 #include "base/access.h"
+#include "base/tracer.h"
 #include "cohort/trace.h"
-#include "device/graph_capture.h"
 #include "strategy/core.h"
-#include "strategy/replica_scope.h"
 #include "strategy/divided.h"
+#include "strategy/replica_scope.h"
 #include "train/layers/sequential_module.h"
 #include "train/model/model_state.h"
 
@@ -107,7 +107,7 @@ void ModelState::train_here(const GlobalBatch& batch, const std::vector<double>&
     record(replica, share.size(), outputs, losses);
     optimizer_[replica].minimize(losses.sum.value);
     if (after_update_.run) {
-      outside_of_graph({.act = [&replica, act = after_update_.run] { at_end_of_step(replica, act); }});
+      outside_of_trace({.act = [&replica, act = after_update_.run] { at_end_of_step(replica, act); }});
     }
     return {};
   };
