@@ -7,7 +7,7 @@
 #include "bench.h"
 #include "cohort/distributed_dataset.h"
 #include "cohort/optimizer.h"
-#include "cohort/pipeline_strategy.h"
+#include "cohort/parallel/pipeline_strategy.h"
 #include "cohort/trace.h"
 
 namespace cohort::bench {

@@ -13,9 +13,9 @@
 #include "cohort/cluster/xla_strategy.h"
 #include "cohort/distributed_dataset.h"
 #include "cohort/function.h"
-#include "cohort/mesh_strategy.h"
 #include "cohort/models/layouts.h"
 #include "cohort/optimizer.h"
+#include "cohort/parallel/mesh_strategy.h"
 #include "cohort/train/losses.h"
 
 namespace cohort::bench {

@@ -10,17 +10,17 @@ import re
 import sys
 
 CEILINGS = {
-    "lines of the core": 83000,
-    "headers of the core": 30,
-    "lines of them": 3999,
-    "includes from the core into wings": 129,
-    "includes between wings": 12,
+    "lines of the core": 78200,
+    "headers of the core": 27,
+    "lines of them": 3637,
+    "includes from the core into wings": 40,
+    "includes between wings": 11,
     "errors that say Unimplemented": 121,
-    "abstract classes with one implementation": 27,
-    "type names that stand in several files": 13,
+    "abstract classes with one implementation": 24,
+    "type names that stand in several files": 4,
     "lines of prose over 120 characters": 1761,
 }
-UMBRELLAS = {"cluster", "cohort", "data", "models", "train"}
+UMBRELLAS = {"cluster", "cohort", "data", "models", "parallel", "train"}
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
 CLASS = re.compile(r"^[ ]*(?:class|struct)\s+(?:\[\[nodiscard\]\]\s+)?(\w+)(?:\s+final)?\s*(?::(?!:)([^;{]*))?\{", re.M)
 TYPE = re.compile(r"^(?:class|struct|enum class|enum)\s+(?:\[\[nodiscard\]\]\s+)?(\w+)(?:\s+final)?(?:\s*:(?!:)[^;{]*)?\s*\{", re.M)
@@ -76,7 +76,8 @@ def lonely_classes(own, tests):
                 derived[base].add(match.group(1))
     for text in own.values():
         for match in CLASS.finditer(text):
-            end = text.find("\n};", match.end())
+            indent = len(match.group(0).lstrip("\n")) - len(match.group(0).lstrip())
+            end = text.find("\n" + " " * indent + "};", match.end())
             if re.search(r"\bvirtual\b[^;]*= 0;", text[match.end():end]):
                 abstract.add(match.group(1))
     return sum(len(derived[name]) <= 1 for name in abstract)

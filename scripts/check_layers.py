@@ -27,15 +27,15 @@ HEADERS = {
     "rpc": "cluster/security",
     "cluster": "cluster/cluster_spec cluster/cluster_resolver",
     "collective": "communicator",
-    "topology": "device_mesh pipeline_schedule topology cluster/tpu_topology",
-    "strategy": "strategy exchange_options strategy_inl join_parts mesh_strategy pipeline_strategy mirrored replica values variable cluster/multi_worker_mesh cluster/multi_worker_pipeline cluster/multi_worker_strategy cluster/xla_strategy",
+    "topology": "device_mesh parallel/pipeline_schedule topology cluster/tpu_topology",
+    "strategy": "strategy exchange_options strategy_inl join_parts parallel/mesh_strategy parallel/pipeline_strategy mirrored replica values variable cluster/multi_worker_mesh cluster/multi_worker_pipeline cluster/multi_worker_strategy cluster/xla_strategy",
     "optimizer": "optimizer precision schedule update_rules",
     "function": "function",
     "data": "dataset distributed_dataset",
     "checkpoint": "checkpoint weights",
 }
 LAYER_OF = {f"cohort/{name}.h": layer for layer, names in HEADERS.items() for name in names.split()}
-UMBRELLAS = {f"cohort/{name}.h" for name in ("cluster", "cohort", "data", "models", "train")}
+UMBRELLAS = {f"cohort/{name}.h" for name in ("cluster", "cohort", "data", "models", "parallel", "train")}
 LAYER_OF_FOLDER = {"cluster": "parameter_server", "data": "data", "train": "train", "models": "models"}
 # Arrows that run back, as (from, to): what for.
 BACKWARD = {
@@ -57,7 +57,7 @@ CLASS = re.compile(r"^(?:class|struct)\s+(?:\[\[nodiscard\]\]\s+)?(\w+)[^;{]*\{"
 METHOD = re.compile(r"^[^\s#/].*?\b(\w+)::(~?\w+)\(", re.M)
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)
 # Public headers: those of the core know none of a folder, those of a folder the core and the folders that are named.
-PUBLIC_FOLDERS = {"data": [], "cluster": [], "train": ["data", "cluster"], "models": ["train", "data", "cluster"]}
+PUBLIC_FOLDERS = {"data": [], "parallel": [], "cluster": ["parallel"], "train": ["data", "cluster"], "models": ["train", "data", "cluster", "parallel"]}
 PUBLIC_TORCH = {"torch/types.h", "torch/nn/module.h"}
 STANDARD = re.compile(r"^[a-z_0-9]+$|^bits/")
 # What only src/device names, and what calls NCCL.

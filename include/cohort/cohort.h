@@ -11,9 +11,9 @@
 #include "cohort/distributed_dataset.h"  // IWYU pragma: export
 #include "cohort/error.h"                // IWYU pragma: export
 #include "cohort/function.h"             // IWYU pragma: export
-#include "cohort/mesh_strategy.h"        // IWYU pragma: export
 #include "cohort/models.h"               // IWYU pragma: export
 #include "cohort/optimizer.h"            // IWYU pragma: export
+#include "cohort/parallel.h"             // IWYU pragma: export
 #include "cohort/precision.h"            // IWYU pragma: export
 #include "cohort/preemption.h"           // IWYU pragma: export
 #include "cohort/strategy.h"             // IWYU pragma: export

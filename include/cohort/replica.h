@@ -87,8 +87,8 @@ class Replica {
   // before it along a dimension and the `after` rows behind it, which other replicas have, however many of these it
   // takes; zeros stand beyond the edges of the whole. Differentiable: the gradients of these rows are added where they
   // lie. Collective along the line. What is whole on every replica, such as a weight, is to enter by enter_axis()
-  // (cohort/mesh_strategy.h) to be used beside parts. InvalidArgument: x is not divided along the dimension, or
-  // a number is negative.
+  // (cohort/parallel/mesh_strategy.h) to be used beside parts. InvalidArgument: x is not divided along the dimension,
+  // or a number is negative.
   torch::Tensor halo(const torch::Tensor& x, int64_t dim, int64_t before, int64_t after);
   // Returns the divided tensor of which `part` is this replica's part. It is divided as x, with x's sizes in the
   // dimensions that are cut. InvalidArgument: x is not divided, or the part has another rank or other sizes than x's in

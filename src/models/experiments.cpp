@@ -8,7 +8,6 @@
 #include "cohort/models/ranking.h"
 #include "cohort/models/semantic_segmentation.h"
 #include "models/model_garden.h"
-#include "models/tasks/pretraining_data.h"
 
 namespace cohort {
 

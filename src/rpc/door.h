@@ -58,7 +58,7 @@ class Door {
   sockaddr_storage address_{};
   socklen_t length_ = sizeof(address_);
   std::list<Guest> guests_;  // of the listener's thread
-  std::optional<Listener> listener_;
+  std::optional<ConnectionListener> listener_;
 };
 
 }  // namespace cohort

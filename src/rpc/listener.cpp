@@ -73,7 +73,7 @@ bool came_before(const addrinfo& list, const addrinfo& place) {
 
 }  // namespace
 
-Listener::Listener(std::string name, std::vector<int> sockets, Take take)
+ConnectionListener::ConnectionListener(std::string name, std::vector<int> sockets, Take take)
     : name_(std::move(name)),
       sockets_(std::move(sockets)),
       take_(std::move(take)),
@@ -87,7 +87,7 @@ Listener::Listener(std::string name, std::vector<int> sockets, Take take)
   thread_ = std::jthread([this](const std::stop_token& stop) { serve(stop); });
 }
 
-Listener::~Listener() {
+ConnectionListener::~ConnectionListener() {
   thread_.request_stop();
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_, &one, sizeof(one));
@@ -95,14 +95,14 @@ Listener::~Listener() {
   close_all();
 }
 
-void Listener::close_all() {
+void ConnectionListener::close_all() {
   for (const int socket : sockets_) ::close(socket);
   for (const int fd : {wake_, spare_}) {
     if (fd >= 0) ::close(fd);
   }
 }
 
-void Listener::serve(const std::stop_token& stop) {
+void ConnectionListener::serve(const std::stop_token& stop) {
   std::vector<pollfd> places;
   for (const int socket : sockets_) places.push_back({.fd = socket, .events = POLLIN, .revents = 0});
   places.push_back({.fd = wake_, .events = POLLIN, .revents = 0});
@@ -114,7 +114,7 @@ void Listener::serve(const std::stop_token& stop) {
   }
 }
 
-void Listener::accept_one(int socket) {
+void ConnectionListener::accept_one(int socket) {
   const int connection = ::accept4(socket, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (connection >= 0) {
     short_of_descriptors_ = false;
@@ -124,7 +124,7 @@ void Listener::accept_one(int socket) {
   }  // else the connection has gone
 }
 
-void Listener::turn_away(int socket, int error) {
+void ConnectionListener::turn_away(int socket, int error) {
   if (!std::exchange(short_of_descriptors_, true)) {
     log().warn("{} has no file descriptor for another connection ({}), and turns it away; raise ulimit -n", name_,
                std::strerror(error));

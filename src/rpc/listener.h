@@ -1,6 +1,6 @@
-// Listener: waits for connections on listening sockets. When the process has no file descriptor left for a connection,
-// the connection is closed at once, so that its other end learns of it, and the port is there again as soon as there
-// are descriptors.
+// ConnectionListener: waits for connections on listening sockets. When the process has no file descriptor left for a
+// connection, the connection is closed at once, so that its other end learns of it, and the port is there again as soon
+// as there are descriptors.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace cohort {
 
-class Listener {
+class ConnectionListener {
  public:
   // The function that gets each connection, which it owns, and the socket at which it came. It is called on the
   // listener's thread, so it must not wait.
@@ -18,10 +18,10 @@ class Listener {
 
   // Takes over sockets that listen. `name` opens the messages that are logged. Unavailable: there is no descriptor
   // left.
-  Listener(std::string name, std::vector<int> sockets, Take take);
-  Listener(const Listener&) = delete;
-  Listener& operator=(const Listener&) = delete;
-  ~Listener();
+  ConnectionListener(std::string name, std::vector<int> sockets, Take take);
+  ConnectionListener(const ConnectionListener&) = delete;
+  ConnectionListener& operator=(const ConnectionListener&) = delete;
+  ~ConnectionListener();
 
  private:
   void serve(const std::stop_token& stop);

@@ -243,7 +243,7 @@ class RpcServer::Impl final : public grpc::CallbackGenericService {
   std::unique_ptr<Acceptor> strangers_;
   std::unique_ptr<Acceptor> own_;
   std::unique_ptr<grpc::Server> server_;
-  std::optional<Listener> listener_;  // gRPC's own stops for good when it has no descriptor for a connection
+  std::optional<ConnectionListener> listener_;  // gRPC's own stops for good when it has no descriptor for a connection
 };
 
 RpcServer::RpcServer(const std::string& address, const RpcServerOptions& options, RpcServer::Handler handler)

@@ -13,9 +13,9 @@
 #include "device/identity.h"
 #include "step/sharding/parameter_units.h"
 #include "step/sharding/shard_plan.h"
+#include "strategy/absent.h"
 #include "strategy/line_backward.h"
 #include "strategy/module_tensors.h"
-#include "strategy/absent.h"
 #include "strategy/placement.h"
 #include "strategy/row_table.h"
 

@@ -2,8 +2,8 @@
 // its replicas own, of cut parameters' slots the parts that they have, and a share of all else.
 #include "base/fail.h"
 #include "step/optimizer_state.h"
-#include "strategy/module_pieces.h"
 #include "strategy/holders.h"
+#include "strategy/module_pieces.h"
 
 namespace cohort {
 

@@ -15,10 +15,10 @@
 #include "cohort/strategy.h"
 #include "device/identity.h"
 #include "step/step.h"
-#include "strategy/core.h"
-#include "strategy/module_tensors.h"
 #include "strategy/absent.h"
+#include "strategy/core.h"
 #include "strategy/holders.h"
+#include "strategy/module_tensors.h"
 
 namespace cohort {
 

@@ -8,7 +8,7 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/first_derivative.h"
-#include "cohort/mesh_strategy.h"
+#include "cohort/parallel/mesh_strategy.h"
 #include "cohort/replica.h"
 #include "strategy/along_line.h"
 #include "strategy/core.h"

@@ -9,10 +9,10 @@
 #include "cohort/mirrored.h"
 #include "device/host_memory.h"
 #include "strategy/core.h"
+#include "strategy/holders.h"
 #include "strategy/module_tensors.h"
 #include "strategy/parameter_layout.h"
 #include "strategy/parameter_shards.h"
-#include "strategy/holders.h"
 
 namespace cohort {
 

@@ -16,8 +16,8 @@
 #include "device/host_random.h"
 #include "device/numa.h"
 #include "strategy/context.h"
-#include "strategy/memory_use.h"
 #include "strategy/holders.h"
+#include "strategy/memory_use.h"
 #include "strategy/plan_checks.h"
 #include "strategy/worker_group.h"
 

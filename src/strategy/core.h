@@ -17,7 +17,7 @@
 
 #include "base/forks.h"
 #include "cohort/device.h"
-#include "cohort/mesh_strategy.h"
+#include "cohort/parallel/mesh_strategy.h"
 #include "cohort/replica.h"
 #include "cohort/strategy.h"
 #include "cohort/topology.h"

@@ -1,6 +1,6 @@
-// Divided tensors: tensors of which each replica of a line has a part, such as images and sequences. They have the sizes
-// of the whole. LibTorch's dispatcher hands operations with them to those who make them, so modules need not know; what
-// others may ask of them is here.
+// Divided tensors: tensors of which each replica of a line has a part, such as images and sequences. They have the
+// sizes of the whole. LibTorch's dispatcher hands operations with them to those who make them, so modules need not
+// know; what others may ask of them is here.
 #pragma once
 
 #include <c10/core/DispatchKey.h>

@@ -12,12 +12,12 @@
 #include "device/backend.h"
 #include "device/host_random.h"
 #include "device/identity.h"
+#include "strategy/absent.h"
 #include "strategy/core.h"
+#include "strategy/holders.h"
 #include "strategy/module_tensors.h"
 #include "strategy/parameter_layout.h"
 #include "strategy/parameter_shards.h"
-#include "strategy/absent.h"
-#include "strategy/holders.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {

@@ -6,11 +6,11 @@
 
 #include "base/access.h"
 #include "base/fail.h"
+#include "strategy/absent.h"
+#include "strategy/holders.h"
 #include "strategy/module_tensors.h"
 #include "strategy/parameter_layout.h"
 #include "strategy/parameter_shards.h"
-#include "strategy/absent.h"
-#include "strategy/holders.h"
 
 namespace cohort {
 

@@ -13,7 +13,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/mesh_strategy.h"
+#include "cohort/parallel/mesh_strategy.h"
 #include "cohort/topology.h"
 #include "strategy/core.h"
 #include "strategy/module_tensors.h"

@@ -1,7 +1,7 @@
 #include "strategy/plain_operation.h"
 
-#include "strategy/context.h"
 #include "strategy/absent.h"
+#include "strategy/context.h"
 #include "strategy/replica_scope.h"
 
 namespace cohort {

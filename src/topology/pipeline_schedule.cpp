@@ -1,6 +1,6 @@
 // A schedule is checked in two steps: that every action is there once, on its stage, and that the stages, each of which
 // takes its actions in order, do not end up waiting for each other. The second is found out by playing it.
-#include "cohort/pipeline_schedule.h"
+#include "cohort/parallel/pipeline_schedule.h"
 
 #include <c10/util/StringUtil.h>
 

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "cohort/pipeline_schedule.h"
+#include "cohort/parallel/pipeline_schedule.h"
 
 namespace cohort {
 

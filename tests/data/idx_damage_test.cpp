@@ -5,6 +5,7 @@
 
 #include "cohort/data/datasets.h"
 #include "cohort/error.h"
+#include "data/readers/gzip.h"
 #include "data/readers/idx.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"

@@ -5,8 +5,8 @@
 #include <torch/torch.h>
 
 #include "cohort/cohort.h"
-#include "cohort/mesh_strategy.h"
-#include "cohort/pipeline_strategy.h"
+#include "cohort/parallel/mesh_strategy.h"
+#include "cohort/parallel/pipeline_strategy.h"
 #include "tests/differ/layer_spec.h"
 #include "tests/differ/random.h"
 #include "tests/support/poisoned_allocator.h"

@@ -5,7 +5,7 @@
 
 #include "cohort/cohort.h"
 #include "cohort/models/layouts.h"
-#include "cohort/pipeline_strategy.h"
+#include "cohort/parallel/pipeline_strategy.h"
 #include "tests/equivalence/bert_runs.h"
 #include "tests/equivalence/pipeline_workers.h"
 

@@ -3,7 +3,7 @@
 #include <torch/torch.h>
 
 #include "cohort/cohort.h"
-#include "cohort/pipeline_strategy.h"
+#include "cohort/parallel/pipeline_strategy.h"
 #include "tests/equivalence/outcomes.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"

@@ -5,7 +5,7 @@
 
 #include "base/libtorch_compat.h"
 #include "cohort/cohort.h"
-#include "cohort/mesh_strategy.h"
+#include "cohort/parallel/mesh_strategy.h"
 #include "tests/equivalence/operations.h"
 #include "tests/support/errors.h"
 

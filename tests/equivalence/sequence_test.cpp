@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 
 #include "cohort/cohort.h"
-#include "cohort/mesh_strategy.h"
+#include "cohort/parallel/mesh_strategy.h"
 #include "tests/equivalence/mesh_workers.h"
 #include "tests/equivalence/outcomes.h"
 #include "tests/equivalence/sequence_runs.h"

@@ -5,7 +5,7 @@
 #include <torch/torch.h>
 
 #include "cohort/error.h"
-#include "cohort/pipeline_strategy.h"
+#include "cohort/parallel/pipeline_strategy.h"
 #include "tests/equivalence/gan_runs.h"
 #include "tests/equivalence/runs.h"
 #include "tests/support/errors.h"

@@ -4,7 +4,7 @@
 #include <torch/torch.h>
 
 #include "cohort/cohort.h"
-#include "cohort/mesh_strategy.h"
+#include "cohort/parallel/mesh_strategy.h"
 #include "tests/equivalence/space_runs.h"
 #include "tests/support/errors.h"
 

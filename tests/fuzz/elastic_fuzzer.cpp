@@ -21,7 +21,8 @@ using std::chrono::milliseconds;
 class Conversation {
  public:
   explicit Conversation(Numbers numbers)
-      : numbers_(numbers), roster_({.least = 2, .most = 4, .join_timeout = std::chrono::seconds(60)}, Roster::Time()) {}
+      : numbers_(numbers),
+        roster_({.least = 2, .most = 4, .join_timeout = std::chrono::seconds(60)}, AgentRoster::Time()) {}
 
   void run() {
     while (!numbers_.empty()) step();
@@ -128,8 +129,8 @@ class Conversation {
   }
 
   Numbers numbers_;
-  Roster roster_;
-  Roster::Time now_{};
+  AgentRoster roster_;
+  AgentRoster::Time now_{};
   std::map<int, Report> reports_;
   std::map<std::pair<std::string, uint64_t>, int> workers_;  // the most that a launcher has said it has
   int64_t round_ = 0;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cohort/error.h"
+#include "data/readers/gzip.h"
 #include "data/readers/idx.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "cohort/cohort.h"
-#include "cohort/mesh_strategy.h"
+#include "cohort/parallel/mesh_strategy.h"
 #include "tests/equivalence/mesh_runs.h"
 #include "tests/equivalence/runs.h"
 #include "tests/gpu/cards.h"

@@ -283,7 +283,7 @@ class SimAgent {
   static constexpr int kMostOfAnAgent = 16;
   static constexpr int64_t kGrace = 5000;
   static constexpr int64_t kLimit = 1000;
-  static constexpr std::chrono::milliseconds kPatience = cli::RosterOptions().silence;
+  static constexpr std::chrono::milliseconds kPatience = cli::AgentRosterOptions().silence;
 
   World& world_;
   Training& training_;

@@ -103,7 +103,7 @@ class ElasticRun {
   World world_;
   const int64_t pause_ = world_.between(1000, 15'000);
   Training training_;
-  cli::Roster roster_;
+  cli::AgentRoster roster_;
   std::vector<std::unique_ptr<SimAgent>> agents_;
   std::vector<SimAgent*> latest_;
   std::optional<int> code_;

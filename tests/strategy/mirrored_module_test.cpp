@@ -5,8 +5,8 @@
 #include <torch/torch.h>
 
 #include "cohort/error.h"
-#include "cohort/mesh_strategy.h"
 #include "cohort/optimizer.h"
+#include "cohort/parallel/mesh_strategy.h"
 #include "cohort/strategy.h"
 #include "tests/support/errors.h"
 

@@ -1,6 +1,6 @@
 // What is particular to functions that a pipeline calls for one microbatch at a time: what they return, what is
 // refused, and what becomes of failures.
-#include "cohort/pipeline_strategy.h"
+#include "cohort/parallel/pipeline_strategy.h"
 
 #include <ATen/record_function.h>
 #include <gmock/gmock.h>

@@ -24,7 +24,7 @@ Report report_of(const std::string& name, int workers, int port = 0) {
 // Agents that report once a second, and do at once what they are told.
 class Agents {
  public:
-  explicit Agents(const RosterOptions& options) : roster_(options, now_) {}
+  explicit Agents(const AgentRosterOptions& options) : roster_(options, now_) {}
 
   void join(const std::string& name, int workers) {
     agents_[name] = report_of(name, workers, 1000 + static_cast<int>(agents_.size()));
@@ -86,8 +86,8 @@ class Agents {
   }
 
  private:
-  Roster::Time now_;
-  Roster roster_;
+  AgentRoster::Time now_;
+  AgentRoster roster_;
   std::map<std::string, Report> agents_, sent_;
   std::set<std::string> silent_;
   std::map<std::string, Order> orders_;
@@ -326,8 +326,8 @@ TEST(Roster, WhoLeavesIsMissedAndOthersGoOn) {
 }
 
 TEST(Roster, KnowsWhenAllHaveHeardTheEnd) {
-  const Roster::Time now;
-  Roster roster({.least = 1, .most = 2}, now);
+  const AgentRoster::Time now;
+  AgentRoster roster({.least = 1, .most = 2}, now);
   roster.exchange(report_of("a", 1), now);
   roster.exchange(report_of("b", 1), now);
   EXPECT_FALSE(roster.heard_by_all(now));
@@ -339,8 +339,8 @@ TEST(Roster, KnowsWhenAllHaveHeardTheEnd) {
 
 // A container's process 1 that is started anew has its predecessor's name.
 TEST(Roster, AnAgentThatIsStartedAnewIsNotTheOneBefore) {
-  Roster::Time now{};
-  Roster roster({.least = 1, .most = 1, .last_call = seconds(0)}, now);
+  AgentRoster::Time now{};
+  AgentRoster roster({.least = 1, .most = 1, .last_call = seconds(0)}, now);
   Report first = report_of("a (pid 1)", 1, 1000);
   first.set_id(1);
   EXPECT_EQ(roster.exchange(first, now).kind(), Order::RUN);

@@ -1,4 +1,4 @@
-#include "cohort/pipeline_schedule.h"
+#include "cohort/parallel/pipeline_schedule.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

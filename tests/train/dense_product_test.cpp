@@ -15,7 +15,7 @@
 #include "base/parallel.h"
 #include "cohort/distributed_dataset.h"
 #include "cohort/optimizer.h"
-#include "cohort/pipeline_strategy.h"
+#include "cohort/parallel/pipeline_strategy.h"
 #include "strategy/adds_gradient.h"
 
 namespace cohort::dense_product_test {

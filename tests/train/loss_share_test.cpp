@@ -6,7 +6,7 @@
 #include "cohort/dataset.h"
 #include "cohort/distributed_dataset.h"
 #include "cohort/error.h"
-#include "cohort/pipeline_strategy.h"
+#include "cohort/parallel/pipeline_strategy.h"
 #include "cohort/train/losses.h"
 #include "cohort/train/model.h"
 #include "tests/support/errors.h"

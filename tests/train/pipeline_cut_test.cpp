@@ -6,7 +6,7 @@
 
 #include <numeric>
 
-#include "cohort/pipeline_strategy.h"
+#include "cohort/parallel/pipeline_strategy.h"
 #include "cohort/train.h"
 #include "tests/support/errors.h"
 

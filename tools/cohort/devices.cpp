@@ -16,8 +16,6 @@
 #include "commands.h"
 #include "device/backend.h"
 #include "device/visible_cards.h"
-#include "device/xla/find_plugin.h"
-#include "device/xla/topology.h"
 #include "strategy/memory_use.h"
 #include "xla_flags.h"
 
@@ -99,28 +97,6 @@ void print_devices() {
   }
 }
 
-// Loading a plugin can take seconds and opens its devices, so that is done for one that is named only.
-void print_plugins(const XlaFlags& flags) {
-  if (!flags.plugin && flags.topology.empty()) {
-    for (const XlaPluginPlace& place : list_xla_plugins()) {
-      std::cout << "plugin    " << place.name << "  " << place.path.string() << ", named by " << place.source
-                << "; --xla_plugin=" << place.name << " opens its devices\n";
-    }
-    return;
-  }
-  const XlaPluginPtr plugin = load_plugin(flags);
-  std::cout << "plugin    " << plugin->name() << "  " << plugin->path().string() << ", PJRT " << plugin->version();
-  const auto stablehlo = plugin->attributes().find("stablehlo_current_version");
-  if (stablehlo != plugin->attributes().end()) std::cout << ", StableHLO " << to_text(stablehlo->second);
-  std::cout << "\n";
-  const XlaOptions options = parse_xla_options(flags.options);
-  if (!flags.topology.empty()) {
-    print_xla_devices(XlaTopology::create(plugin, flags.topology, {.options = options})->devices());
-  } else {
-    print_xla_devices(XlaClient::create(plugin, {.options = options})->devices());
-  }
-}
-
 }  // namespace
 
 Command add_devices(CLI::App& app) {
@@ -128,7 +104,7 @@ Command add_devices(CLI::App& app) {
   add_xla_flags(app, *flags);
   return [flags] {
     print_devices();
-    print_plugins(*flags);
+    print_xla_plugins(*flags);
     return 0;
   };
 }

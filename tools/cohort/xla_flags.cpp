@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "device/xla/find_plugin.h"
+#include "device/xla/topology.h"
 
 namespace cohort::cli {
 
@@ -35,6 +36,28 @@ void print_xla_devices(const std::vector<XlaDevice>& devices) {
     std::cout << "  memory " << (device.memory_bytes ? bytes_text(*device.memory_bytes) : "not told");
     if (device.process != 0) std::cout << "  process " << device.process;
     std::cout << "\n";
+  }
+}
+
+// Loading a plugin can take seconds and opens its devices, so that is done for one that is named only.
+void print_xla_plugins(const XlaFlags& flags) {
+  if (!flags.plugin && flags.topology.empty()) {
+    for (const XlaPluginPlace& place : list_xla_plugins()) {
+      std::cout << "plugin    " << place.name << "  " << place.path.string() << ", named by " << place.source
+                << "; --xla_plugin=" << place.name << " opens its devices\n";
+    }
+    return;
+  }
+  const XlaPluginPtr plugin = load_plugin(flags);
+  std::cout << "plugin    " << plugin->name() << "  " << plugin->path().string() << ", PJRT " << plugin->version();
+  const auto stablehlo = plugin->attributes().find("stablehlo_current_version");
+  if (stablehlo != plugin->attributes().end()) std::cout << ", StableHLO " << to_text(stablehlo->second);
+  std::cout << "\n";
+  const XlaOptions options = parse_xla_options(flags.options);
+  if (!flags.topology.empty()) {
+    print_xla_devices(XlaTopology::create(plugin, flags.topology, {.options = options})->devices());
+  } else {
+    print_xla_devices(XlaClient::create(plugin, {.options = options})->devices());
   }
 }
 

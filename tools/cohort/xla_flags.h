@@ -24,6 +24,9 @@ XlaPluginPtr load_plugin(const XlaFlags& flags);
 // Prints a line for each device.
 void print_xla_devices(const std::vector<XlaDevice>& devices);
 
+// Prints the plugins that there are, or the devices of the one that the flags name.
+void print_xla_plugins(const XlaFlags& flags);
+
 // Returns "15.7 GiB", or less for less.
 std::string bytes_text(int64_t bytes);
 

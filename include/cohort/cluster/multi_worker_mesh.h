@@ -16,7 +16,7 @@
 #include <memory>
 
 #include "cohort/cluster/multi_worker_strategy.h"
-#include "cohort/mesh_strategy.h"
+#include "cohort/parallel/mesh_strategy.h"
 
 namespace cohort {
 

@@ -19,7 +19,7 @@
 #include <memory>
 
 #include "cohort/cluster/multi_worker_mesh.h"
-#include "cohort/pipeline_strategy.h"
+#include "cohort/parallel/pipeline_strategy.h"
 
 namespace cohort {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/mesh_strategy.h"
 #include "cohort/models/zoo.h"
+#include "cohort/parallel/mesh_strategy.h"
 
 namespace cohort::layouts {
 

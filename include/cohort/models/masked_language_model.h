@@ -12,6 +12,9 @@
 
 namespace cohort {
 
+// The size of the vocabulary: bytes, and the tokens that pad, begin, separate and hide.
+inline constexpr int64_t kByteTokens = 260;
+
 // The text, and what is hidden of it. docs/settings.md has the meaning of each field.
 struct BertDataConfig {
   Setting<std::string> input_path;

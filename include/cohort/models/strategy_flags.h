@@ -11,9 +11,9 @@
 
 #include "cohort/cluster/parameter_server_strategy.h"
 #include "cohort/cluster/xla_strategy.h"
-#include "cohort/mesh_strategy.h"
 #include "cohort/models/config.h"
-#include "cohort/pipeline_schedule.h"
+#include "cohort/parallel/mesh_strategy.h"
+#include "cohort/parallel/pipeline_schedule.h"
 #include "cohort/strategy.h"
 
 namespace cohort {

@@ -11,7 +11,8 @@
 
 #include "base/fail.h"
 #include "data/clicks/clicks.h"
-#include "data/readers/picture_files.h"
+#include "data/readers/folder_entries.h"
+#include "data/readers/held_out.h"
 
 namespace cohort::datasets {
 

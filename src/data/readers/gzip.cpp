@@ -5,7 +5,7 @@
 #include <iterator>
 
 #include "base/fail.h"
-#include "data/readers/idx.h"
+#include "data/readers/gzip.h"
 
 namespace cohort {
 

@@ -1,5 +1,6 @@
 // IDX files, the format of MNIST. Values are written by a pointer into a CPU tensor.
 #include "data/readers/idx.h"
+#include "data/readers/gzip.h"
 
 #include <ATen/Functions.h>
 

@@ -5,7 +5,8 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/data/datasets.h"
-#include "data/readers/picture_files.h"
+#include "data/readers/folder_entries.h"
+#include "data/readers/held_out.h"
 #include "data/text/windows.h"
 
 namespace cohort::datasets {

@@ -3,7 +3,7 @@
 
 #include "cohort/cluster/multi_worker_mesh.h"
 #include "cohort/models/experiment.h"
-#include "cohort/pipeline_strategy.h"
+#include "cohort/parallel/pipeline_strategy.h"
 
 namespace cohort {
 

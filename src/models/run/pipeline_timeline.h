@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "cohort/pipeline_schedule.h"
+#include "cohort/parallel/pipeline_schedule.h"
 #include "cohort/trace.h"
 
 namespace cohort {

@@ -21,11 +21,6 @@ int decoding_threads(const RuntimeConfig& runtime) {
   return hardware_cores();
 }
 
-Dataset ahead(const Dataset& batches, int64_t count) {
-  if (count == 0) return batches;
-  return batches.prefetch(count < 0 ? kAuto : count);
-}
-
 torch::Tensor with_channels(const torch::Tensor& image, int64_t wanted) {
   const int64_t channels = image.size(0);
   if (channels == wanted) return image;

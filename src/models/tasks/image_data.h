@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cohort/models/image_classification.h"
+#include "models/tasks/task_source.h"
 
 namespace cohort {
 
@@ -24,8 +25,6 @@ ImageSource open_images(const ImageClassificationTask& task, const RuntimeConfig
 
 // Returns the image in the channels that the model takes: grey is repeated, colours become their brightness.
 torch::Tensor with_channels(const torch::Tensor& image, int64_t wanted);
-// Returns the batches, made so many ahead; negative: as many as it takes.
-Dataset ahead(const Dataset& batches, int64_t count);
 // Returns the dtype of that name: float32, float16 or bfloat16.
 torch::ScalarType dtype_of(const std::string& name);
 

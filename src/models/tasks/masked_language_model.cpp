@@ -8,12 +8,12 @@
 #include "cohort/train/losses.h"
 #include "cohort/train/metrics.h"
 #include "models/tasks/epoch.h"
-#include "models/tasks/image_data.h"
 #include "models/tasks/initial_weights.h"
 #include "models/tasks/mesh_cuts.h"
 #include "models/tasks/model_keys.h"
 #include "models/tasks/pretraining_data.h"
 #include "models/tasks/shared_fields.h"
+#include "models/tasks/task_source.h"
 
 namespace cohort {
 

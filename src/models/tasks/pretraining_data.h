@@ -12,7 +12,7 @@ namespace cohort {
 
 // Tokens that are no bytes.
 enum SpecialToken : int64_t { kPad = 256, kClassify = 257, kSeparate = 258, kMask = 259 };
-inline constexpr int64_t kByteTokens = 260;  // bytes and these
+static_assert(kMask + 1 == kByteTokens);
 
 // What becomes of a batch of texts.
 struct MaskingPlan {

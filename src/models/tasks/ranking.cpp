@@ -10,7 +10,6 @@
 #include "cohort/train/metrics.h"
 #include "data/clicks/clicks.h"
 #include "models/tasks/epoch.h"
-#include "models/tasks/image_data.h"
 #include "models/tasks/mesh_cuts.h"
 #include "models/tasks/shared_fields.h"
 #include "models/tasks/task_source.h"

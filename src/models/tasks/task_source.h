@@ -17,6 +17,11 @@ struct TaskSource {
   std::string description;
 };
 
+// Returns the batches, made so many ahead; negative: as many as it takes.
+inline Dataset ahead(const Dataset& batches, int64_t count) {
+  return count == 0 ? batches : batches.prefetch(count < 0 ? kAuto : count);
+}
+
 struct SourceNames {
   const char* missing;  // what there is without a place: "there is no text"
   const char* builtin;  // the value of the task's builtin_data for which examples can be drawn

@@ -10,13 +10,13 @@
 
 #include "base/fail.h"
 #include "cohort/models/zoo.h"
-#include "cohort/pipeline_strategy.h"
+#include "cohort/parallel/pipeline_strategy.h"
 #include "models/zoo/blocks.h"
-#include "strategy/divides_positions.h"
 #include "strategy/divided.h"
+#include "strategy/divides_positions.h"
 #include "train/layers/dense_product.h"
 #include "train/layers/fused_attention.h"
-#include "train/layers/parts_between.h"
+#include "train/layers/leaves_parts.h"
 #include "train/layers/support.h"
 
 namespace cohort::models {

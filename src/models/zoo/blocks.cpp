@@ -8,7 +8,7 @@
 
 #include "base/fail.h"
 #include "base/one_layout.h"
-#include "cohort/pipeline_strategy.h"
+#include "cohort/parallel/pipeline_strategy.h"
 #include "cohort/replica.h"
 #include "strategy/context.h"
 #include "strategy/replica_scope.h"

@@ -9,15 +9,15 @@
 #include "base/fail.h"
 #include "base/libtorch_compat.h"
 #include "cohort/models/zoo.h"
-#include "cohort/pipeline_strategy.h"
+#include "cohort/parallel/pipeline_strategy.h"
 #include "device/backend.h"
 #include "models/zoo/blocks.h"
 #include "models/zoo/decoder_options.h"
 #include "models/zoo/rotations.h"
+#include "strategy/divided.h"
 #include "strategy/divides_positions.h"
 #include "strategy/space/attention.h"
-#include "strategy/divided.h"
-#include "train/layers/parts_between.h"
+#include "train/layers/leaves_parts.h"
 #include "train/layers/support.h"
 
 namespace cohort::models {

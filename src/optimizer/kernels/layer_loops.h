@@ -57,7 +57,7 @@ COHORT_LOOP layer_norms_loop(int64_t parts, LayerMemory<P, typename Step::Number
 COHORT_LOOP add_norms_loop(int64_t count, Layers layers) {
   COHORT_EACH_ROW(row, count) {
     const int64_t number = layers.first + row;
-    const Layer layer = layers.all[number];
+    const LayerShape layer = layers.all[number];
     RowSum weights;
     RowSum lengths;
     COHORT_EACH_IN_ROW(e, layer.parts) {
@@ -82,7 +82,7 @@ COHORT_LOOP layer_update_loop(int64_t parts, LayerMemory<P, typename Step::Numbe
   if (leaves_out(args.in[0])) return;
   COHORT_EACH_ROW(row, parts) {
     const LayerPart part = layers.all_parts[layers.first_part + row];
-    const Layer layer = layers.all[part.layer];
+    const LayerShape layer = layers.all[part.layer];
     const int decays = layer.decays != 0 ? 1 : 0;
     const double ratio = layer.adapts != 0 ? trust_ratio(layers.norms + 2 * part.layer, args.trust) : 1.0;
     const CommonArgs in = now(args.in[decays]);

@@ -184,7 +184,7 @@ struct LayerPart {
   int64_t size;
   int64_t layer;
 };
-struct Layer {
+struct LayerShape {
   int64_t first_part;
   int64_t parts;
   int64_t decays;  // a boolean: weight decay applies
@@ -241,7 +241,7 @@ constexpr int64_t kStripColumns = 256;
 
 struct Layers {
   const LayerPart* all_parts = nullptr;
-  const Layer* all = nullptr;
+  const LayerShape* all = nullptr;
   double* part_norms = nullptr;  // [part of all_parts][2]: squared, of the parameter and of its direction
   double* norms = nullptr;       // [layer of all][2]
   // Those that are updated.

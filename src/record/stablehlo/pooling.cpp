@@ -10,9 +10,9 @@ namespace cohort::record::stablehlo {
 namespace {
 
 // The window over the last dimensions of x, with the padding that makes the result as large as LibTorch says.
-Window window_of(const Operand& x, const Dims& kernel, const Dims& stride, const Dims& padding, const Dims& dilation,
-                 const Dims& result) {
-  Window w(x.rank());
+WindowDims window_of(const Operand& x, const Dims& kernel, const Dims& stride, const Dims& padding,
+                     const Dims& dilation, const Dims& result) {
+  WindowDims w(x.rank());
   const std::size_t first = x.sizes.size() - kernel.size();
   for (std::size_t i = 0; i < kernel.size(); ++i) {
     const std::size_t d = first + i;
@@ -27,7 +27,7 @@ Window window_of(const Operand& x, const Dims& kernel, const Dims& stride, const
 }
 
 // What is behind the last window falls away, for XLA wants no negative padding in a window.
-Operand cut(Text& t, const Operand& x, Window& w) {
+Operand cut(Text& t, const Operand& x, WindowDims& w) {
   Dims end = x.sizes;
   for (std::size_t d = 0; d < end.size(); ++d) {
     if (w.high[d] >= 0) continue;
@@ -37,7 +37,7 @@ Operand cut(Text& t, const Operand& x, Window& w) {
   return t.slice(x, Dims(end.size(), 0), end, Dims(end.size(), 1));
 }
 
-Window max_window(Lowering& op, std::size_t at, const Operand& x, const Dims& result) {
+WindowDims max_window(Lowering& op, std::size_t at, const Operand& x, const Dims& result) {
   const int64_t n = std::max<int64_t>(static_cast<int64_t>(op.ints(at).size()), 2);
   const Dims kernel = repeated(op.ints(at), n);
   const Dims stride = op.ints(at + 1).empty() ? kernel : repeated(op.ints(at + 1), n);
@@ -53,7 +53,7 @@ Operand image_index(Text& t, const Dims& sizes) {
 }
 
 // Fills x up at the borders so that every window lies inside.
-Operand filled_up(Text& t, const Operand& x, const Window& w, const Operand& value) {
+Operand filled_up(Text& t, const Operand& x, const WindowDims& w, const Operand& value) {
   Dims high = w.high;
   for (int64_t& one : high) one = std::max<int64_t>(one, 0);
   return t.pad(x, value, w.low, high, Dims(high.size(), 0));
@@ -61,7 +61,7 @@ Operand filled_up(Text& t, const Operand& x, const Window& w, const Operand& val
 
 // The greatest element of each window and its index: of equal ones the first, of NaNs the last, as LibTorch has it.
 // Each place of the window is a slice with the strides.
-std::pair<Operand, Operand> max_with_index(Text& t, const Operand& x, const Window& w, const Dims& result) {
+std::pair<Operand, Operand> max_with_index(Text& t, const Operand& x, const WindowDims& w, const Dims& result) {
   const std::size_t rank = result.size();
   const Operand values = filled_up(t, x, w, t.constant(-INFINITY, {}, x.element));
   const Operand indices = filled_up(t, image_index(t, x.sizes), w, t.integer(-1, {}, "i64"));
@@ -90,7 +90,7 @@ std::pair<Operand, Operand> max_with_index(Text& t, const Operand& x, const Wind
 void max_pool(Lowering& op) {
   Text& t = op.text();
   const Operand x = op.in(0);
-  Window w = max_window(op, 1, x, op.out().sizes);
+  WindowDims w = max_window(op, 1, x, op.out().sizes);
   if (op.wants(1)) {
     const auto [value, index] = max_with_index(t, x, w, op.out().sizes);
     op.set(0, value);
@@ -121,10 +121,10 @@ void max_pool_backward(Lowering& op) {
   const Operand g = t.convert(op.in(0), op.compute());
   const Operand x = t.convert(op.in(1), op.compute());
   if (max_pool_reads_indices(op.ints(5))) return op.set(0, scattered(t, g, op.in(7), op.out().sizes));
-  Window w = max_window(op, 2, x, g.sizes);
+  WindowDims w = max_window(op, 2, x, g.sizes);
   const Operand inside = cut(t, x, w);
   const Operand filled = filled_up(t, inside, w, t.constant(-INFINITY, {}, x.element));
-  Window bare = w;
+  WindowDims bare = w;
   bare.low.assign(w.low.size(), 0);
   bare.high = bare.low;
   const Operand sum = t.select_and_scatter(filled, g, bare);
@@ -165,7 +165,7 @@ Operand divisors(Text& t, const Operand& x, const Average& a, const Dims& result
     counted = t.pad(counted, t.constant(1.0, {}, x.element), both, both, Dims(both.size(), 0));
     padding.assign(padding.size(), 0);
   }
-  Window w = window_of(counted, a.kernel, a.stride, padding, Dims(padding.size(), 1), result);
+  WindowDims w = window_of(counted, a.kernel, a.stride, padding, Dims(padding.size(), 1), result);
   const Operand inside = cut(t, counted, w);
   return t.reduce_window("add", inside, w, 0.0);
 }
@@ -174,7 +174,7 @@ void average_pool(Lowering& op) {
   Text& t = op.text();
   const Operand x = t.convert(op.in(0), op.compute());
   const Average a = average_of(op, 1);
-  Window w = window_of(x, a.kernel, a.stride, a.padding, Dims(a.kernel.size(), 1), op.out().sizes);
+  WindowDims w = window_of(x, a.kernel, a.stride, a.padding, Dims(a.kernel.size(), 1), op.out().sizes);
   const Operand inside = cut(t, x, w);
   op.set(0, t.binary("divide", t.reduce_window("add", inside, w, 0.0), divisors(t, x, a, op.out().sizes)));
 }
@@ -188,7 +188,7 @@ void average_pool_backward(Lowering& op) {
   Dims low(g.sizes.size(), 0);
   Dims high = low;
   Dims interior = low;
-  Window w(g.rank());
+  WindowDims w(g.rank());
   const std::size_t first = g.sizes.size() - a.kernel.size();
   for (std::size_t i = 0; i < a.kernel.size(); ++i) {
     const std::size_t d = first + i;

@@ -185,7 +185,7 @@ void cumsum(Lowering& op) {
   if (x.rank() == 0) return op.set(0, x);
   const auto d = static_cast<std::size_t>(op.dim(1, x.rank()));
   if (x.sizes[d] == 0) return op.set(0, x);
-  Window window(x.rank());
+  WindowDims window(x.rank());
   window.size[d] = x.sizes[d];
   window.low[d] = x.sizes[d] - 1;
   op.set(0, t.reduce_window("add", x, window, 0.0));

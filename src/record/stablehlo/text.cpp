@@ -124,7 +124,7 @@ Dims other_dims(int64_t rank, const Dims& dims) {
   return others;
 }
 
-Window::Window(int64_t rank)
+WindowDims::WindowDims(int64_t rank)
     : size(static_cast<std::size_t>(rank), 1),
       stride(size),
       low(size.size(), 0),

@@ -47,10 +47,10 @@ Dims repeated(Dims list, int64_t n);
 Dims all_dims(int64_t rank);
 Dims other_dims(int64_t rank, const Dims& dims);
 
-struct Window {
+struct WindowDims {
   Dims size, stride, low, high, base_dilation, dilation;
   // A window of one element in each of `rank` dimensions.
-  explicit Window(int64_t rank);
+  explicit WindowDims(int64_t rank);
 };
 
 struct ConvolutionText {
@@ -115,9 +115,9 @@ class Text {
   // first one.
   std::pair<Operand, Operand> reduce_with_index(const std::string& direction, const Operand& x, const Operand& index,
                                                 const Dims& dims);
-  Operand reduce_window(const std::string& op, const Operand& x, const Window& window, double init);
+  Operand reduce_window(const std::string& op, const Operand& x, const WindowDims& window, double init);
   // Adds each element of source to the place of its window's greatest element.
-  Operand select_and_scatter(const Operand& operand, const Operand& source, const Window& window);
+  Operand select_and_scatter(const Operand& operand, const Operand& source, const WindowDims& window);
   Operand dot(const Operand& a, const Operand& b, const Dims& batch_a, const Dims& batch_b, const Dims& contract_a,
               const Dims& contract_b);
   Operand convolution(const Operand& x, const Operand& kernel, const ConvolutionText& text, const Dims& sizes);

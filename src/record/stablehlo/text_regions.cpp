@@ -8,7 +8,7 @@ namespace cohort::record::stablehlo {
 namespace {
 
 // The attributes of a window, with its padding as pairs.
-std::string window_text(const Window& window, bool dilates) {
+std::string window_text(const WindowDims& window, bool dilates) {
   std::string padding;
   for (std::size_t d = 0; d < window.low.size(); ++d) {
     padding += (d == 0 ? "[" : ", [") + std::to_string(window.low[d]) + ", " + std::to_string(window.high[d]) + "]";
@@ -31,7 +31,7 @@ std::string pairs_text(const Dims& low, const Dims& high) {
   return text + "]";
 }
 
-int64_t windowed(int64_t size, const Window& window, std::size_t d) {
+int64_t windowed(int64_t size, const WindowDims& window, std::size_t d) {
   const int64_t dilated = (size - 1) * window.base_dilation[d] + 1 + window.low[d] + window.high[d];
   const int64_t extent = (window.size[d] - 1) * window.dilation[d] + 1;
   return dilated < extent ? 0 : (dilated - extent) / window.stride[d] + 1;
@@ -97,7 +97,7 @@ std::pair<Operand, Operand> Text::reduce_with_index(const std::string& direction
   return {results[0], results[1]};
 }
 
-Operand Text::reduce_window(const std::string& op, const Operand& x, const Window& window, double init) {
+Operand Text::reduce_window(const std::string& op, const Operand& x, const WindowDims& window, double init) {
   Dims sizes;
   for (std::size_t d = 0; d < x.sizes.size(); ++d) sizes.push_back(windowed(x.sizes[d], window, d));
   const Operand start = constant(init, {}, x.element);
@@ -107,7 +107,7 @@ Operand Text::reduce_window(const std::string& op, const Operand& x, const Windo
               sizes, x.element);
 }
 
-Operand Text::select_and_scatter(const Operand& operand, const Operand& source, const Window& window) {
+Operand Text::select_and_scatter(const Operand& operand, const Operand& source, const WindowDims& window) {
   const std::string scalar = "tensor<" + operand.element + ">";
   const Operand zero = constant(0.0, {}, operand.element);
   return emit("\"stablehlo.select_and_scatter\"(" + operand.name + ", " + source.name + ", " + zero.name +

@@ -59,9 +59,9 @@ class ShardedExchange final : public Exchange {
     }
     for (int r = 0; r < core_.num_local_replicas(); ++r) {
       const auto copy = static_cast<std::size_t>(r);
-      std::unique_ptr<HostPart> host;
+      std::unique_ptr<OffloadedPart> host;
       if (core_.offloads_states(r)) {
-        host = std::make_unique<HostPart>(flat_, plan_, line(r).rank(), copy, core_.backend(r));
+        host = std::make_unique<OffloadedPart>(flat_, plan_, line(r).rank(), copy, core_.backend(r));
       }
       updates_.emplace_back(flat_, parts.rule, plan_, line(r).rank(), copy, updates_by_kernels(core_, flat_),
                             std::move(host));

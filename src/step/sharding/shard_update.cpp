@@ -27,7 +27,7 @@ std::byte* place_in(const torch::Tensor& flat, int64_t element) {
 }  // namespace
 
 ShardUpdate::ShardUpdate(const FlatParameters& flat, const Optimizer& rule, const ShardPlan& plan, int owner,
-                         std::size_t copy, bool by_kernels, std::unique_ptr<HostPart> host)
+                         std::size_t copy, bool by_kernels, std::unique_ptr<OffloadedPart> host)
     : flat_(flat),
       rule_(rule),
       owner_(owner),

@@ -14,7 +14,7 @@
 #include "optimizer/update_rule.h"
 #include "step/flat_parameters.h"
 #include "step/scaling.h"
-#include "step/sharding/host_part.h"
+#include "step/sharding/offloaded_part.h"
 #include "step/sharding/shard_plan.h"
 #include "step/update/layers.h"
 
@@ -27,7 +27,7 @@ class ShardUpdate {
   // the update is made of tensor operations, and a rule that needs norms of whole parameters needs a plan that does not
   // cut them.
   ShardUpdate(const FlatParameters& flat, const Optimizer& rule, const ShardPlan& plan, int owner, std::size_t copy,
-              bool by_kernels, std::unique_ptr<HostPart> host = nullptr);
+              bool by_kernels, std::unique_ptr<OffloadedPart> host = nullptr);
 
   int owner() const { return owner_; }
   // Returns the slots of the shard, [group][slot], flat.
@@ -71,7 +71,7 @@ class ShardUpdate {
   int owner_;
   std::size_t copy_;
   bool by_kernels_;
-  std::unique_ptr<HostPart> host_;
+  std::unique_ptr<OffloadedPart> host_;
   std::vector<std::vector<torch::Tensor>> slots_;     // [group][slot]
   std::vector<std::unique_ptr<LayerTables>> layers_;  // [group]; null where kernels of devices make no norms
   std::vector<ShardPiece> pieces_;

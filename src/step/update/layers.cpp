@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kPartNumbers = 3;
 constexpr int64_t kLayerNumbers = 4;
 static_assert(sizeof(kernels::LayerPart) == kPartNumbers * sizeof(int64_t));
-static_assert(sizeof(kernels::Layer) == kLayerNumbers * sizeof(int64_t));
+static_assert(sizeof(kernels::LayerShape) == kLayerNumbers * sizeof(int64_t));
 
 torch::Tensor table_of(const std::vector<int64_t>& numbers, torch::Device device) {
   return at::tensor(numbers, torch::kLong).to(device);
@@ -82,7 +82,7 @@ std::vector<torch::Tensor> LayerTables::memory() const {
 kernels::Layers LayerTables::layers(int64_t begin, int64_t end) const {
   const Range range = between(begin, end);
   return {.all_parts = static_cast<const kernels::LayerPart*>(parts_.data_ptr()),
-          .all = static_cast<const kernels::Layer*>(layers_.data_ptr()),
+          .all = static_cast<const kernels::LayerShape*>(layers_.data_ptr()),
           .part_norms = part_norms_.data_ptr<double>(),
           .norms = norms_.data_ptr<double>(),
           .first = static_cast<int64_t>(range.first),

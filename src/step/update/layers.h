@@ -52,7 +52,7 @@ class LayerTables {
   std::vector<Place> places_;
   std::vector<int64_t> first_part_;  // [parameter], and the number of parts
   torch::Tensor parts_;              // [part]: kernels::LayerPart
-  torch::Tensor layers_;             // [parameter]: kernels::Layer
+  torch::Tensor layers_;             // [parameter]: kernels::LayerShape
   torch::Tensor part_norms_;         // [part][2]
   torch::Tensor norms_;              // [parameter][2]
   std::optional<FactoredTables> factored_;

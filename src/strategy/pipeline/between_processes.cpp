@@ -12,8 +12,8 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/traced_elsewhere.h"
-#include "strategy/core.h"
 #include "strategy/absent.h"
+#include "strategy/core.h"
 #include "strategy/pipeline/messages.h"
 #include "strategy/pipeline/result_carrier.h"
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/pipeline_schedule.h"
+#include "cohort/parallel/pipeline_schedule.h"
 #include "strategy/pipeline/passage.h"
 
 namespace cohort {

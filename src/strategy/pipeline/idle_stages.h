@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "cohort/pipeline_schedule.h"
+#include "cohort/parallel/pipeline_schedule.h"
 
 namespace cohort {
 

@@ -11,9 +11,9 @@
 #include "base/deadline.h"
 #include "base/fail.h"
 #include "device/identity.h"
+#include "strategy/absent.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
-#include "strategy/absent.h"
 #include "strategy/pipeline/absent_operations.h"
 #include "strategy/pipeline/messages.h"
 

@@ -14,8 +14,8 @@
 #include "base/wake_place.h"
 #include "cohort/strategy.h"
 #include "strategy/pipeline/chunk_backward.h"
-#include "strategy/replica_scope.h"
 #include "strategy/pipeline/pipeline_run.h"
+#include "strategy/replica_scope.h"
 
 namespace cohort {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/pipeline_strategy.h"
+#include "cohort/parallel/pipeline_strategy.h"
 #include "strategy/replica_runner.h"
 
 namespace cohort {

@@ -13,7 +13,7 @@
 #include "base/first_derivative.h"
 #include "base/libtorch_compat.h"
 #include "base/operation_refused.h"
-#include "cohort/mesh_strategy.h"
+#include "cohort/parallel/mesh_strategy.h"
 #include "cohort/replica.h"
 #include "strategy/core.h"
 #include "strategy/saved_communicator.h"

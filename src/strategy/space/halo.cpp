@@ -15,7 +15,7 @@ constexpr int kBackward = 1002;
 class Fetch : public torch::autograd::Function<Fetch> {
  public:
   static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& part,
-                               const c10::intrusive_ptr<Exchange>& exchange) {
+                               const c10::intrusive_ptr<RowExchange>& exchange) {
     context->saved_data["exchange"] = c10::IValue::make_capsule(exchange);
     const Range own = exchange->own();
     const Range kept = common(own, exchange->need());
@@ -35,7 +35,7 @@ class Fetch : public torch::autograd::Function<Fetch> {
                                                  const torch::autograd::variable_list& gradients) {
     require_first_derivative("[space] ", "rows of other parts");
     const auto holder = context->saved_data["exchange"].toCapsule();
-    const auto& exchange = static_cast<const Exchange&>(*holder);
+    const auto& exchange = static_cast<const RowExchange&>(*holder);
     const torch::Tensor& gradient = gradients[0];
     const Range own = exchange.own();
     const Range need = exchange.need();
@@ -61,7 +61,7 @@ class Fetch : public torch::autograd::Function<Fetch> {
 
 }  // namespace
 
-Exchange::Exchange(const Layout& layout, int64_t dim, const std::vector<Range>& needs)
+RowExchange::RowExchange(const Layout& layout, int64_t dim, const std::vector<Range>& needs)
     : line_(layout.grid.line), dim_(dim), own_(layout.own(dim)) {
   const auto axis = static_cast<std::size_t>(layout.axes[static_cast<std::size_t>(dim)]);
   const int64_t position = layout.grid.position(axis);
@@ -73,18 +73,18 @@ Exchange::Exchange(const Layout& layout, int64_t dim, const std::vector<Range>& 
 
 // Nobody waits here for the receiver. Threads copy what they send and go on; to other processes it goes from a copy,
 // in another thread. A message that does not arrive ends the receiver's wait for it.
-void Exchange::post(const torch::Tensor& rows, Peer to) const {
+void RowExchange::post(const torch::Tensor& rows, Peer to) const {
   if (line_->name() == "local") return line_->send(rows, to);
   (void)line_->send_async(rows.detach().clone(torch::MemoryFormat::Contiguous), to);
 }
 
-void Exchange::send(const torch::Tensor& part) const {
+void RowExchange::send(const torch::Tensor& part) const {
   for (const Message& to : sends_) {
     post(part.narrow(dim_, to.rows.begin - own_.begin, to.rows.size()), {to.rank, kForward});
   }
 }
 
-torch::Tensor Exchange::take(const torch::Tensor& like, const Message& from, int tag) const {
+torch::Tensor RowExchange::take(const torch::Tensor& like, const Message& from, int tag) const {
   std::vector<int64_t> sizes = like.sizes().vec();
   sizes[static_cast<std::size_t>(dim_)] = from.rows.size();
   torch::Tensor rows = at::empty(sizes, like.options().requires_grad(false));
@@ -92,7 +92,7 @@ torch::Tensor Exchange::take(const torch::Tensor& like, const Message& from, int
   return rows;
 }
 
-torch::Tensor Exchange::receive(const torch::Tensor& like, const Range& rows) const {
+torch::Tensor RowExchange::receive(const torch::Tensor& like, const Range& rows) const {
   std::vector<torch::Tensor> pieces;
   for (const Message& from : receives_) {
     if (rows.holds(from.rows)) pieces.push_back(take(like, from, kForward));
@@ -101,21 +101,21 @@ torch::Tensor Exchange::receive(const torch::Tensor& like, const Range& rows) co
   return pieces.size() == 1 ? pieces.front() : at::cat(pieces, dim_);
 }
 
-void Exchange::send_back(const torch::Tensor& gradient, int64_t first, const Range& rows) const {
+void RowExchange::send_back(const torch::Tensor& gradient, int64_t first, const Range& rows) const {
   for (const Message& to : receives_) {
     if (!rows.holds(to.rows)) continue;
     post(gradient.narrow(dim_, to.rows.begin - first, to.rows.size()), {to.rank, kBackward});
   }
 }
 
-void Exchange::add_returned(const torch::Tensor& sum) const {
+void RowExchange::add_returned(const torch::Tensor& sum) const {
   for (const Message& from : sends_) {
     sum.narrow(dim_, from.rows.begin - own_.begin, from.rows.size()).add_(take(sum, from, kBackward));
   }
 }
 
 torch::Tensor fetch(const torch::Tensor& part, const Layout& layout, int64_t dim, const std::vector<Range>& needs) {
-  const auto exchange = c10::make_intrusive<Exchange>(layout, dim, needs);
+  const auto exchange = c10::make_intrusive<RowExchange>(layout, dim, needs);
   if (exchange->sends() || exchange->receives()) return Fetch::apply(part, exchange);
   const Range kept = common(exchange->own(), exchange->need());
   if (kept.size() == exchange->own().size()) return part;

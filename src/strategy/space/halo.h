@@ -13,10 +13,10 @@ namespace cohort::space {
 // One replica's part in an exchange of rows, which are counted in the whole dimension. Rows travel as messages: the
 // sender copies them out and goes on, the receiver waits for those who have what it lacks. Gradients of rows go the
 // other way.
-class Exchange final : public torch::CustomClassHolder {
+class RowExchange final : public torch::CustomClassHolder {
  public:
   // `needs` has for each part of the axis the rows that it needs, and is the same on all replicas.
-  Exchange(const Layout& layout, int64_t dim, const std::vector<Range>& needs);
+  RowExchange(const Layout& layout, int64_t dim, const std::vector<Range>& needs);
 
   int64_t dim() const { return dim_; }
   const Range& own() const { return own_; }

@@ -30,7 +30,7 @@ struct HaloStrip {
 class HeldConvolution final : public torch::CustomClassHolder {
  public:
   OwnConvolution convolution;  // without tensors
-  c10::intrusive_ptr<Exchange> exchange;
+  c10::intrusive_ptr<RowExchange> exchange;
   std::vector<HaloStrip> strips;
   bool has_bias = false;
 
@@ -116,7 +116,8 @@ class Convolve : public torch::autograd::Function<Convolve> {
 };
 
 // The strips before and behind the own rows, whose halos are those that are needed and received.
-std::vector<HaloStrip> strips_of(const Window& window, const Range& seen, const Exchange& exchange, int64_t outputs) {
+std::vector<HaloStrip> strips_of(const Window& window, const Range& seen, const RowExchange& exchange,
+                                 int64_t outputs) {
   std::vector<HaloStrip> strips;
   const Range before = common(exchange.need(), {exchange.need().begin, exchange.own().begin});
   const Range behind = common(exchange.need(), {exchange.own().end, exchange.need().end});
@@ -152,7 +153,7 @@ std::optional<torch::Tensor> convolve_own(const OwnConvolution& convolution, con
   if (padding < 0 || alone.outputs(part.size(dim)) != own_outputs.size()) return std::nullopt;
 
   const auto box = c10::make_intrusive<HeldConvolution>();
-  box->exchange = c10::make_intrusive<Exchange>(
+  box->exchange = c10::make_intrusive<RowExchange>(
       layout, dim, needs_of(size, convolution.outputs, parts, [&](const Range& out) { return window.inputs(out); }));
   box->convolution = convolution;
   box->convolution.part = box->convolution.weight = box->convolution.bias = torch::Tensor();

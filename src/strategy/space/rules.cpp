@@ -35,7 +35,7 @@ const Rules& rules() {
 
 // Operations that are made of others are done by the others' rules.
 void call_by_rule(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  Call call(op, *stack);
+  DividedCall call(op, *stack);
   if (!call.divided().defined()) return op.callBoxed(stack);  // a view of nothing: cannot be
   if (call.writes_elsewhere()) call.refuse("it writes to one of its arguments");
   auto rule = rules().find(call.name());
@@ -59,22 +59,22 @@ void install_rules() {
   }();
 }
 
-Call::Call(const c10::OperatorHandle& op, torch::jit::Stack& stack)
+DividedCall::DividedCall(const c10::OperatorHandle& op, torch::jit::Stack& stack)
     : op_(op), stack_(stack), size_(op.schema().arguments().size()), name_(op.schema().name()) {
   if (!op.schema().overload_name().empty()) name_ += "." + op.schema().overload_name();
 }
 
-std::string Call::short_name() const {
+std::string DividedCall::short_name() const {
   const std::string& name = op_.schema().name();
   return name.substr(name.rfind(':') + 1);
 }
 
-bool Call::in_place() const {
+bool DividedCall::in_place() const {
   const std::string name = short_name();
   return name.back() == '_';
 }
 
-bool Call::writes_elsewhere() const {
+bool DividedCall::writes_elsewhere() const {
   for (std::size_t i = in_place() ? 1 : 0; i < size_; ++i) {
     const auto* alias = op_.schema().arguments()[i].alias_info();
     if (alias != nullptr && alias->isWrite()) return true;
@@ -82,14 +82,14 @@ bool Call::writes_elsewhere() const {
   return false;
 }
 
-std::optional<std::size_t> Call::find(std::string_view name) const {
+std::optional<std::size_t> DividedCall::find(std::string_view name) const {
   for (std::size_t i = 0; i < size_; ++i) {
     if (op_.schema().arguments()[i].name() == name) return i;
   }
   return std::nullopt;
 }
 
-torch::Tensor Call::divided() {
+torch::Tensor DividedCall::divided() {
   for (std::size_t i = 0; i < size_; ++i) {
     const c10::IValue& value = (*this)[i];
     if (value.isTensor() && is_divided(value.toTensor())) return value.toTensor();
@@ -101,18 +101,18 @@ torch::Tensor Call::divided() {
   return {};
 }
 
-void Call::forward() {
+void DividedCall::forward() {
   op_.callBoxed(&stack_);
   size_ = op_.schema().returns().size();
 }
 
-void Call::finish(std::vector<c10::IValue> results) {
+void DividedCall::finish(std::vector<c10::IValue> results) {
   torch::jit::drop(stack_, size_);
   size_ = results.size();
   for (c10::IValue& each : results) stack_.push_back(std::move(each));
 }
 
-void Call::divide_results(const Layout& layout) {
+void DividedCall::divide_results(const Layout& layout) {
   const auto wrap = [&](const torch::Tensor& part) {
     Layout own = layout;
     own.sizes = part.sizes().vec();
@@ -131,7 +131,7 @@ void Call::divide_results(const Layout& layout) {
   }
 }
 
-void Call::refuse(const std::string& why) {
+void DividedCall::refuse(const std::string& why) {
   const torch::Tensor tensor = divided();
   std::string text = c10::str("[space] ", op_.schema().name());
   if (tensor.defined()) {
@@ -163,7 +163,7 @@ torch::Tensor shared(const torch::Tensor& whole, const Layout& layout) {
   return learns ? enter_line(whole, *layout.grid.line) : whole;
 }
 
-torch::Tensor matching_part(Call& call, const torch::Tensor& tensor, const Layout& layout) {
+torch::Tensor matching_part(DividedCall& call, const torch::Tensor& tensor, const Layout& layout) {
   const bool divided = is_divided(tensor);
   torch::Tensor part = divided ? part_of(tensor) : shared(tensor, layout);
   const int64_t offset = layout.dim() - tensor.dim();
@@ -180,7 +180,7 @@ torch::Tensor matching_part(Call& call, const torch::Tensor& tensor, const Layou
   return part;
 }
 
-void call_whole(Call& call) {
+void call_whole(DividedCall& call) {
   if (call.in_place()) call.refuse("it changes a tensor of which this replica has a part");
   for (std::size_t i = 0; i < call.size(); ++i) {
     c10::IValue& value = call[i];

@@ -20,9 +20,9 @@ namespace cohort::space {
 void install_rules();
 
 // One call of an operation, whose arguments are on the stack.
-class Call {
+class DividedCall {
  public:
-  Call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  DividedCall(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
   // Returns the operation's name with its overload, such as "aten::sum.dim_IntList".
   const std::string& name() const { return name_; }
@@ -60,7 +60,7 @@ class Call {
   std::string name_;
 };
 
-using Rule = std::function<void(Call&)>;
+using Rule = std::function<void(DividedCall&)>;
 using Rules = std::unordered_map<std::string, Rule>;
 
 void add_pointwise_rules(Rules& rules);
@@ -75,7 +75,7 @@ void add_attention_rules(Rules& rules);
 
 // Returns the part of a tensor that goes with parts by `layout`: dimensions are matched from the last one on, those of
 // size 1 are whole. A whole tensor gets the sum of the gradients of all parts.
-torch::Tensor matching_part(Call& call, const torch::Tensor& tensor, const Layout& layout);
+torch::Tensor matching_part(DividedCall& call, const torch::Tensor& tensor, const Layout& layout);
 // Returns a tensor that each replica has whole, such as a weight, for use beside parts; undefined stays undefined.
 torch::Tensor shared(const torch::Tensor& whole, const Layout& layout);
 // Returns dim, counted from 0.
@@ -83,13 +83,13 @@ int64_t wrapped(int64_t dim, int64_t rank);
 // Returns whether each replica of the grid's line has as many classes of dimension `dim`, and all else is whole.
 bool has_classes_in_parts(const Layout& layout, int64_t dim);
 // Do softmax() and log_softmax(), nll_loss() and argmax() of such classes, which stay in parts.
-void call_softmax_of_classes(Call& call, int64_t dim);
-void call_nll_of_classes(Call& call);
-void call_argmax_of_classes(Call& call, int64_t dim);
+void call_softmax_of_classes(DividedCall& call, int64_t dim);
+void call_nll_of_classes(DividedCall& call);
+void call_argmax_of_classes(DividedCall& call, int64_t dim);
 // Does an operation elementwise: every tensor among the arguments is broadcast, and the results are divided likewise.
-void call_pointwise(Call& call);
+void call_pointwise(DividedCall& call);
 // Does an operation with whole tensors: divided ones are gathered.
-void call_whole(Call& call);
+void call_whole(DividedCall& call);
 // Returns a part of these sizes, without elements, that is connected to tensors so that their gradients are zeros.
 torch::Tensor empty_part(const std::vector<int64_t>& sizes, const std::vector<torch::Tensor>& from);
 

@@ -11,7 +11,7 @@ namespace cohort::space {
 namespace {
 
 // Queries, keys and values are [examples, steps, size] or [examples, heads, steps, size].
-void call_attention(Call& call) {
+void call_attention(DividedCall& call) {
   const auto flag = [&](const char* name) {
     const auto at = call.find(name);
     return at && call[*at].isBool() && call[*at].toBool();

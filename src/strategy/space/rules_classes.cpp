@@ -64,7 +64,7 @@ bool has_classes_in_parts(const Layout& layout, int64_t dim) {
          layout.sizes[static_cast<std::size_t>(dim)] % layout.grid.parts[0] == 0;
 }
 
-void call_softmax_of_classes(Call& call, int64_t dim) {
+void call_softmax_of_classes(DividedCall& call, int64_t dim) {
   const Tensor x = call.tensor(0);
   const c10::IValue dtype = call[call.find("dtype").value()];
   const Tensor part = dtype.isNone() ? part_of(x) : part_of(x).to(dtype.toScalarType());
@@ -74,7 +74,7 @@ void call_softmax_of_classes(Call& call, int64_t dim) {
 
 // One of the replicas has the class of the target; the others add zeros, whatever they have there, which may be
 // infinite.
-void call_nll_of_classes(Call& call) {
+void call_nll_of_classes(DividedCall& call) {
   const Tensor x = call.tensor(0), target = call.tensor(1), weight = call.tensor(2);
   const int64_t reduction = call[3].toInt(), ignored = call[4].toInt();
   const Range own = layout_of(x).own(1);
@@ -96,7 +96,7 @@ void call_nll_of_classes(Call& call) {
 }
 
 // The first of the largest classes, as LibTorch's.
-void call_argmax_of_classes(Call& call, int64_t dim) {
+void call_argmax_of_classes(DividedCall& call, int64_t dim) {
   const Tensor x = call.tensor(0);
   const bool keeps = call[call.find("keepdim").value()].toBool();
   Communicator& line = *layout_of(x).grid.line;

@@ -37,7 +37,7 @@ std::vector<int64_t> spread_channels(int64_t rank) {
 }
 
 // "same" pads by the rest that a window leaves, the larger half at the end; it wants strides of 1.
-std::vector<Window> windows_of(Call& call, const ConvolutionArguments& c) {
+std::vector<Window> windows_of(DividedCall& call, const ConvolutionArguments& c) {
   std::vector<Window> windows;
   const auto padding = call.find("padding");
   const bool by_name = padding && call[*padding].isString();
@@ -52,7 +52,7 @@ std::vector<Window> windows_of(Call& call, const ConvolutionArguments& c) {
   return windows;
 }
 
-ConvolutionArguments arguments_of(Call& call) {
+ConvolutionArguments arguments_of(DividedCall& call) {
   ConvolutionArguments c{.x = call.tensor(0), .weight = call.tensor(1), .bias = call.tensor(2)};
   if (!is_divided(c.x) || is_divided(c.weight) || (c.bias.defined() && is_divided(c.bias))) {
     call.refuse("its weights are to be whole, its input in parts");
@@ -97,7 +97,7 @@ std::optional<torch::Tensor> convolve_in_place(const ConvolutionArguments& c, co
   return convolve_own(own, layout_of(c.x));
 }
 
-void convolve(Call& call, const ConvolutionArguments& c) {
+void convolve(DividedCall& call, const ConvolutionArguments& c) {
   const std::vector<Window> windows = windows_of(call, c);
   const int64_t first = layout_of(c.x).cut_dims().front();
   Windowed input = fetch_windows(call, c.x, windows, first);
@@ -123,7 +123,7 @@ void convolve(Call& call, const ConvolutionArguments& c) {
 
 // The outputs of the rows that come are computed without padding, cut or filled up with zeros to this part's, and only
 // then get the bias.
-void convolve_transposed(Call& call, const ConvolutionArguments& c) {
+void convolve_transposed(DividedCall& call, const ConvolutionArguments& c) {
   Layout layout = layout_of(c.x);
   torch::Tensor part = part_of(c.x);
   layout.sizes[1] = c.weight.size(1) * c.groups;
@@ -168,7 +168,7 @@ void convolve_transposed(Call& call, const ConvolutionArguments& c) {
   call.finish({make_divided(y, layout)});
 }
 
-void call_convolution(Call& call) {
+void call_convolution(DividedCall& call) {
   const ConvolutionArguments c = arguments_of(call);
   c.transposed ? convolve_transposed(call, c) : convolve(call, c);
 }

@@ -9,7 +9,7 @@ namespace cohort::space {
 
 namespace {
 
-void call_batch_norm(Call& call) {
+void call_batch_norm(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   const Layout layout = layout_of(x);
   if (x.dim() < 2 || layout.is_cut(1)) call.refuse("its channels, dimension 1, have to be whole");
@@ -29,7 +29,7 @@ void call_batch_norm(Call& call) {
   call.finish({make_divided(sync_batch_norm(part_of(x), args, {layout.grid.line}), layout)});
 }
 
-void call_layer_norm(Call& call) {
+void call_layer_norm(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   if (!is_divided(x)) call.refuse("its weights are cut");
   const Layout layout = layout_of(x);

@@ -10,7 +10,7 @@ namespace cohort::space {
 namespace {
 
 // Returns the layout of what tensors make together when they are broadcast. A dimension is cut if it is in any of them.
-Layout broadcast(Call& call, const std::vector<torch::Tensor>& tensors) {
+Layout broadcast(DividedCall& call, const std::vector<torch::Tensor>& tensors) {
   Layout layout;
   for (const torch::Tensor& each : tensors) {
     while (layout.dim() < each.dim()) {
@@ -42,7 +42,7 @@ Layout broadcast(Call& call, const std::vector<torch::Tensor>& tensors) {
 }
 
 // Losses: a value an element, or their sum or mean, as the argument "reduction" says.
-void call_loss(Call& call) {
+void call_loss(DividedCall& call) {
   constexpr int64_t kNone = 0;
   constexpr int64_t kMean = 1;
   const std::size_t at = call.find("reduction").value();
@@ -55,7 +55,7 @@ void call_loss(Call& call) {
 }
 
 // Negative log likelihoods: the classes are dimension 1 of the input, which the target does not have.
-void call_nll(Call& call) {
+void call_nll(DividedCall& call) {
   const torch::Tensor input = call.tensor(0);
   const bool plain = !is_divided(call.tensor(1)) && !is_divided(call.tensor(2));
   if (plain && input.dim() > 1 && has_classes_in_parts(layout_of(input), 1)) return call_nll_of_classes(call);
@@ -87,7 +87,7 @@ void call_nll(Call& call) {
 
 }  // namespace
 
-void call_pointwise(Call& call) {
+void call_pointwise(DividedCall& call) {
   const bool in_place = call.in_place();
   const torch::Tensor first = call.tensor(0);
   std::vector<torch::Tensor> tensors;

@@ -75,7 +75,7 @@ Tensor product_of(const Tensor& a, const Tensor& b) {
 }
 
 // Vectors are matrices of one row or column.
-void call_matmul(Call& call) {
+void call_matmul(DividedCall& call) {
   const Tensor a = call.tensor(0);
   const Tensor b = call.tensor(1);
   Tensor product = product_of(a.dim() == 1 ? a.unsqueeze(0) : a, b.dim() == 1 ? b.unsqueeze(1) : b);
@@ -84,7 +84,7 @@ void call_matmul(Call& call) {
   call.finish({product});
 }
 
-void call_linear(Call& call) {
+void call_linear(DividedCall& call) {
   const Tensor x = call.tensor(0);
   const Tensor weight = call.tensor(1);
   const Tensor bias = call.tensor(2);
@@ -101,7 +101,7 @@ void call_linear(Call& call) {
   call.divide_results(layout);
 }
 
-void call_embedding(Call& call) {
+void call_embedding(DividedCall& call) {
   const Tensor weight = call.tensor(0);
   const Tensor indices = call.tensor(1);
   if (is_divided(weight)) call.refuse("its weights are cut");

@@ -15,7 +15,7 @@ namespace {
 
 enum class Over { kWhole, kCut, kSome };
 
-std::vector<int64_t> dims_of(Call& call, int64_t rank) {
+std::vector<int64_t> dims_of(DividedCall& call, int64_t rank) {
   std::vector<int64_t> dims;
   const std::optional<std::size_t> at = call.find("dim");
   if (at && call[*at].isInt()) dims.push_back(call[*at].toInt());
@@ -34,13 +34,13 @@ Over what_of(const Layout& layout, const std::vector<int64_t>& dims) {
   return reduced == static_cast<std::ptrdiff_t>(cuts.size()) ? Over::kCut : Over::kSome;
 }
 
-bool keeps_dims(Call& call) {
+bool keeps_dims(DividedCall& call) {
   const std::optional<std::size_t> keepdim = call.find("keepdim");
   return keepdim && call[*keepdim].toBool();
 }
 
 // Reduces each part along dimensions that are whole.
-void call_along(Call& call, const std::vector<int64_t>& dims) {
+void call_along(DividedCall& call, const std::vector<int64_t>& dims) {
   const torch::Tensor x = call.tensor(0);
   Layout layout = layout_of(x);
   std::vector<int64_t> order = dims;
@@ -57,7 +57,7 @@ void call_along(Call& call, const std::vector<int64_t>& dims) {
   call.divide_results(layout);
 }
 
-void call_sum(Call& call) {
+void call_sum(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   const Layout layout = layout_of(x);
   const std::vector<int64_t> dims = dims_of(call, x.dim());
@@ -78,7 +78,7 @@ void call_sum(Call& call) {
 }
 
 // Anything else that reduces: over dimensions that are whole, or with all elements.
-void call_other(Call& call) {
+void call_other(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   const std::vector<int64_t> dims = dims_of(call, x.dim());
   if (what_of(layout_of(x), dims) == Over::kWhole) return call_along(call, dims);
@@ -86,7 +86,7 @@ void call_other(Call& call) {
 }
 
 // Operations along a dimension that keep it.
-void call_along_one(Call& call) {
+void call_along_one(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   const int64_t dim = wrapped(call[call.find("dim").value()].toInt(), x.dim());
   const bool softens = call.short_name() != "cumsum";
@@ -98,14 +98,14 @@ void call_along_one(Call& call) {
   call.divide_results(layout);
 }
 
-void call_argmax(Call& call) {
+void call_argmax(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   const std::vector<int64_t> dims = dims_of(call, x.dim());
   if (dims.size() == 1 && has_classes_in_parts(layout_of(x), dims[0])) return call_argmax_of_classes(call, dims[0]);
   call_other(call);
 }
 
-void call_adaptive_average(Call& call) {
+void call_adaptive_average(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   const std::vector<int64_t> size = call[1].toIntVector();
   const std::vector<int64_t> cuts = layout_of(x).cut_dims();

@@ -83,7 +83,7 @@ PlaceOf linear(int64_t inputs, int64_t outputs, double scale, bool align_corners
 }
 
 // The arguments: output_size, then align_corners for the linear ones, then a list of scales or two of them.
-void call_upsample(Call& call) {
+void call_upsample(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   const bool mixes = call.short_name() == "upsample_bilinear2d";
   const auto aligned = call.find("align_corners");

@@ -13,18 +13,18 @@ namespace cohort::space {
 namespace {
 
 // The argument list of sizes or dimensions.
-std::vector<int64_t> list_of(Call& call, std::size_t i) {
+std::vector<int64_t> list_of(DividedCall& call, std::size_t i) {
   return call[i].toIntVector();
 }
 
 // Calls with the part of the first argument and divides what comes by a layout.
-void call_with_part(Call& call, const torch::Tensor& part, const Layout& layout) {
+void call_with_part(DividedCall& call, const torch::Tensor& part, const Layout& layout) {
   call[0] = part;
   call.forward();
   call.divide_results(layout);
 }
 
-void call_unsqueeze(Call& call) {
+void call_unsqueeze(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   Layout layout = layout_of(x);
   const int64_t dim = wrapped(call[1].toInt(), x.dim() + 1);
@@ -38,7 +38,7 @@ void drop(Layout& layout, int64_t dim) {
   layout.axes.erase(layout.axes.begin() + dim);
 }
 
-void call_squeeze(Call& call) {
+void call_squeeze(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   Layout layout = layout_of(x);
   const int64_t dim = wrapped(call[1].toInt(), x.dim());
@@ -48,7 +48,7 @@ void call_squeeze(Call& call) {
   call_with_part(call, part_of(x), layout);
 }
 
-void permute_to(Call& call, const std::vector<int64_t>& order) {
+void permute_to(DividedCall& call, const std::vector<int64_t>& order) {
   const torch::Tensor x = call.tensor(0);
   Layout layout = layout_of(x);
   for (std::size_t i = 0; i < order.size(); ++i) {
@@ -59,11 +59,11 @@ void permute_to(Call& call, const std::vector<int64_t>& order) {
   call_with_part(call, part_of(x), layout);
 }
 
-void call_permute(Call& call) {
+void call_permute(DividedCall& call) {
   permute_to(call, list_of(call, 1));
 }
 
-void call_transpose(Call& call) {
+void call_transpose(DividedCall& call) {
   const int64_t rank = call.tensor(0).dim();
   std::vector<int64_t> order;
   for (int64_t i = 0; i < rank; ++i) order.push_back(i);
@@ -72,7 +72,7 @@ void call_transpose(Call& call) {
   permute_to(call, order);
 }
 
-void call_select(Call& call) {
+void call_select(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   Layout layout = layout_of(x);
   const int64_t dim = wrapped(call[1].toInt(), x.dim());
@@ -103,7 +103,7 @@ torch::Tensor shifted(const torch::Tensor& part, const Layout& layout, int64_t d
   return pad(rows, padding, fill);
 }
 
-void call_slice(Call& call) {
+void call_slice(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   const Layout& layout = layout_of(x);
   const int64_t dim = wrapped(call[1].toInt(), x.dim());
@@ -122,7 +122,7 @@ void call_slice(Call& call) {
   call.finish({make_divided(rows, cut)});
 }
 
-void call_pad(Call& call) {
+void call_pad(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   Layout layout = layout_of(x);
   torch::Tensor part = part_of(x);
@@ -141,7 +141,7 @@ void call_pad(Call& call) {
   call.finish({make_divided(part, layout)});
 }
 
-void call_cat(Call& call) {
+void call_cat(DividedCall& call) {
   const Layout first = layout_of(call.divided());
   const int64_t dim = wrapped(call[1].toInt(), first.dim());
   if (first.is_cut(dim)) call.refuse("dimension " + std::to_string(dim) + ", along which it joins, is cut");
@@ -159,7 +159,7 @@ void call_cat(Call& call) {
 }
 
 // Splits along a dimension that is whole.
-void call_split(Call& call) {
+void call_split(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   const auto dim = wrapped(call[call.find("dim").value()].toInt(), x.dim());
   if (layout_of(x).is_cut(dim)) call.refuse("dimension " + std::to_string(dim) + ", along which it splits, is cut");
@@ -187,7 +187,7 @@ std::optional<std::vector<int>> axes_after(const Layout& own, const std::vector<
 }
 
 // Sizes that leave the dimensions that are cut as they are; else the tensor becomes whole.
-void call_reshape(Call& call) {
+void call_reshape(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   std::vector<int64_t> sizes = list_of(call, 1);
   const auto unknown = std::find(sizes.begin(), sizes.end(), -1);
@@ -202,7 +202,7 @@ void call_reshape(Call& call) {
   call.finish({make_divided(part_of(x).reshape(layout.local_sizes()), layout)});
 }
 
-void call_flatten(Call& call) {
+void call_flatten(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   const int64_t first = wrapped(call[1].toInt(), x.dim());
   const int64_t last = wrapped(call[2].toInt(), x.dim());
@@ -213,7 +213,7 @@ void call_flatten(Call& call) {
 }
 
 // Takes a dimension that is whole apart.
-void call_unbind(Call& call) {
+void call_unbind(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   Layout layout = layout_of(x);
   const int64_t dim = wrapped(call[1].toInt(), x.dim());
@@ -222,7 +222,7 @@ void call_unbind(Call& call) {
   call_with_part(call, part_of(x), layout);
 }
 
-void call_expand(Call& call) {
+void call_expand(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   const Layout& own = layout_of(x);
   std::vector<int64_t> sizes = list_of(call, 1);
@@ -241,7 +241,7 @@ void call_expand(Call& call) {
 }
 
 // A mask that is drawn for the whole, so that all replicas draw as many numbers, and those of one device.
-void call_bernoulli(Call& call) {
+void call_bernoulli(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   const torch::Tensor part = part_of(x);
   const Layout layout = layout_of(x);

@@ -13,7 +13,7 @@ namespace cohort::space {
 namespace {
 
 // The windows of a pooling, whose arguments are kernel_size, stride and padding.
-std::vector<Window> windows_of(Call& call, int64_t rank) {
+std::vector<Window> windows_of(DividedCall& call, int64_t rank) {
   const std::vector<int64_t> kernel = spread(call[1].toIntVector(), rank);
   std::vector<int64_t> stride = call[2].toIntVector();
   stride = stride.empty() ? kernel : spread(stride, rank);
@@ -28,7 +28,7 @@ std::vector<Window> windows_of(Call& call, int64_t rank) {
   return windows;
 }
 
-Windowed windowed(Call& call, const std::vector<Window>& windows) {
+Windowed windowed(DividedCall& call, const std::vector<Window>& windows) {
   const torch::Tensor x = call.tensor(0);
   const bool ceils = call[call.find("ceil_mode").value()].toBool();
   for (std::size_t i = 0; i < windows.size(); ++i) {
@@ -43,7 +43,7 @@ Windowed windowed(Call& call, const std::vector<Window>& windows) {
   return fetch_windows(call, x, windows);
 }
 
-void call_max_pool(Call& call) {
+void call_max_pool(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   const std::vector<Window> windows = windows_of(call, x.dim() - 2);
   const Windowed input = windowed(call, windows);
@@ -68,7 +68,7 @@ torch::Tensor counts(const Window& window, int64_t size, const Range& outputs, b
 }
 
 // Sums of windows, divided by numbers that are found from where the outputs lie in the whole.
-void call_average_pool(Call& call) {
+void call_average_pool(DividedCall& call) {
   const torch::Tensor x = call.tensor(0);
   const int64_t rank = x.dim() - 2;
   const std::vector<Window> windows = windows_of(call, rank);

@@ -51,7 +51,8 @@ torch::Tensor Windowed::cropped(const torch::Tensor& y) const {
   return own.sizes() == y.sizes() ? y : own.contiguous();
 }
 
-Windowed fetch_windows(Call& call, const torch::Tensor& x, const std::vector<Window>& windows, int64_t left_out) {
+Windowed fetch_windows(DividedCall& call, const torch::Tensor& x, const std::vector<Window>& windows,
+                       int64_t left_out) {
   const Layout& layout = layout_of(x);
   Windowed result{.part = part_of(x), .windows = windows, .wanted = {}, .outputs = layout};
   for (std::size_t i = 0; i < windows.size(); ++i) {

@@ -33,6 +33,7 @@ struct Windowed {
 
 // Fetches the rows that the windows of this part's outputs see, but not those of dimension `left_out`. Refuses windows
 // that fit nowhere.
-Windowed fetch_windows(Call& call, const torch::Tensor& x, const std::vector<Window>& windows, int64_t left_out = -1);
+Windowed fetch_windows(DividedCall& call, const torch::Tensor& x, const std::vector<Window>& windows,
+                       int64_t left_out = -1);
 
 }  // namespace cohort::space

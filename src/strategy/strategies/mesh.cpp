@@ -3,7 +3,7 @@
 #include <set>
 
 #include "base/fail.h"
-#include "cohort/mesh_strategy.h"
+#include "cohort/parallel/mesh_strategy.h"
 #include "strategy/strategies/devices.h"
 #include "strategy/strategies/mesh_plan.h"
 

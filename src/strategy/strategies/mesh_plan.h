@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cohort/device_mesh.h"
-#include "cohort/mesh_strategy.h"
+#include "cohort/parallel/mesh_strategy.h"
 #include "strategy/strategies/devices.h"
 
 namespace cohort {

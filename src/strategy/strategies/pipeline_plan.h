@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/pipeline_strategy.h"
+#include "cohort/parallel/pipeline_strategy.h"
 #include "strategy/core.h"
 #include "strategy/pipeline/pipeline.h"
 

@@ -8,9 +8,9 @@
 #include "base/fail.h"
 #include "record/function_recording.h"
 #include "strategy/core.h"
+#include "strategy/holders.h"
 #include "strategy/module_tensors.h"
 #include "strategy/parameter_layout.h"
-#include "strategy/holders.h"
 
 namespace cohort {
 

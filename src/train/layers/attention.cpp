@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "cohort/train/layers.h"
-#include "strategy/space/attention.h"
 #include "strategy/divided.h"
+#include "strategy/space/attention.h"
 #include "train/layers/dense_product.h"
 #include "train/layers/fused_attention.h"
 #include "train/layers/support.h"

@@ -15,7 +15,7 @@ struct ConvolutionN {
   std::string_view base_name;
   int64_t filters = 0;
   int64_t groups = 1;
-  std::vector<Window> windows;  // one for each dimension
+  std::vector<WindowShape> windows;  // one for each dimension
   Activation activation;
   bool use_bias = true;
   Initializer kernel_initializer = Initializer::kGlorotUniform;
@@ -30,7 +30,7 @@ class ConvNModule final : public LayerModule {
       : conv_(std::move(convolution)), name_(context.name), channels_(context.input[0]) {
     std::vector<int64_t> shape = {conv_.filters, channels_ / conv_.groups};
     std::vector<int64_t> keras;
-    for (const Window& window : conv_.windows) {
+    for (const WindowShape& window : conv_.windows) {
       shape.push_back(window.size);
       keras.push_back(window.size);
       strides_.push_back(window.stride);
@@ -101,7 +101,7 @@ class ConvNKind final : public LayerKind {
       fail_option(conv_.type, "groups must be positive and divide the ", conv_.filters, " filters, got ", conv_.groups);
     }
     std::vector<int64_t> kernel, strides, dilation;
-    for (const Window& window : conv_.windows) {
+    for (const WindowShape& window : conv_.windows) {
       kernel.push_back(window.size);
       strides.push_back(window.stride);
       dilation.push_back(window.dilation);
@@ -139,7 +139,7 @@ class ConvNKind final : public LayerKind {
 // Takes over the options that Conv1D and Conv3D share.
 template <typename Options>
 Layer make_convolution(std::string_view type, std::string_view base_name, const Options& options,
-                       std::vector<Window> windows) {
+                       std::vector<WindowShape> windows) {
   ConvolutionN convolution{.type = type,
                            .base_name = base_name,
                            .filters = options.filters,
@@ -167,10 +167,10 @@ Layer Conv1D(const Conv1DOptions& options) {
 Layer Conv3D(const Conv3DOptions& options) {
   check_padding("Conv3D", options.padding);
   const auto window = [&](int64_t Size3::*part) {
-    return Window{.size = options.kernel_size.*part,
-                  .stride = options.strides.*part,
-                  .dilation = options.dilation_rate.*part,
-                  .padding = options.padding};
+    return WindowShape{.size = options.kernel_size.*part,
+                       .stride = options.strides.*part,
+                       .dilation = options.dilation_rate.*part,
+                       .padding = options.padding};
   };
   return make_convolution("Conv3D", "conv3d", options,
                           {window(&Size3::depth), window(&Size3::height), window(&Size3::width)});

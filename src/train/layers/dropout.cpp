@@ -1,6 +1,6 @@
 #include <ATen/Functions.h>
 
-#include "cohort/mesh_strategy.h"
+#include "cohort/parallel/mesh_strategy.h"
 #include "cohort/replica.h"
 #include "cohort/train/layers.h"
 #include "train/layers/parts_between.h"

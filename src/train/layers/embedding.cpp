@@ -1,7 +1,7 @@
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
-#include "cohort/mesh_strategy.h"
+#include "cohort/parallel/mesh_strategy.h"
 #include "cohort/replica.h"
 #include "cohort/train/layers.h"
 #include "train/layers/support.h"

@@ -212,7 +212,7 @@ class FusedConvolutionBackward final : public torch::autograd::Node {
 };
 
 // Returns whether a convolution along one dimension pads both ends alike, and it and what follows it have an output.
-bool fits(const Window& window, const Window* pooling, int64_t image) {
+bool fits(const WindowShape& window, const WindowShape* pooling, int64_t image) {
   const auto [before, after] = window.pads(image);
   const int64_t output = window.output(image);
   return before == after && (pooling == nullptr ? output : pooling->output(output)) > 0;

@@ -65,13 +65,13 @@ Layer::Layer(std::shared_ptr<const LayerKind> kind, std::string name, bool train
   }
 }
 
-int64_t Window::output(int64_t input) const {
+int64_t WindowShape::output(int64_t input) const {
   if (input < 0) return -1;
   if (padding != Padding::kValid) return (input + stride - 1) / stride;
   return input < reach() ? 0 : (input - reach()) / stride + 1;
 }
 
-std::pair<int64_t, int64_t> Window::pads(int64_t input) const {
+std::pair<int64_t, int64_t> WindowShape::pads(int64_t input) const {
   if (padding == Padding::kValid) return {0, 0};
   if (padding == Padding::kCausal) return {reach() - 1, 0};
   const int64_t total = std::max<int64_t>((output(input) - 1) * stride + reach() - input, 0);

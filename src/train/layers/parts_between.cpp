@@ -1,6 +1,6 @@
 #include "train/layers/parts_between.h"
 
-#include "cohort/mesh_strategy.h"
+#include "cohort/parallel/mesh_strategy.h"
 
 namespace cohort {
 

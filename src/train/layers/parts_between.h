@@ -8,16 +8,9 @@
 #include <vector>
 
 #include "cohort/train/layers/layer.h"
+#include "train/layers/leaves_parts.h"
 
 namespace cohort {
-
-// A module that can leave its outputs in parts, as parts_along() does.
-class LeavesParts {
- public:
-  virtual ~LeavesParts() = default;
-  // Has it do so from now on, where it computes parts.
-  virtual void leave_parts() = 0;
-};
 
 class PartsBetween : public LeavesParts {
  public:

@@ -14,7 +14,7 @@ namespace {
 
 class Pooling1DModule final : public LayerModule {
  public:
-  Pooling1DModule(bool maximum, std::string_view type, const Window& window, const BuildContext& context)
+  Pooling1DModule(bool maximum, std::string_view type, const WindowShape& window, const BuildContext& context)
       : maximum_(maximum), type_(type), window_(window), name_(context.name), channels_(context.input[0]) {}
 
   torch::Tensor forward(const torch::Tensor& x) override {
@@ -36,7 +36,7 @@ class Pooling1DModule final : public LayerModule {
  private:
   bool maximum_;
   std::string_view type_;
-  Window window_;
+  WindowShape window_;
   std::string name_;
   int64_t channels_;
 };
@@ -67,7 +67,7 @@ class Pooling1DKind final : public LayerKind {
 
  private:
   bool maximum_;
-  Window window_;
+  WindowShape window_;
 };
 
 class GlobalPooling1DModule final : public LayerModule {

@@ -20,8 +20,8 @@
 #include "device/identity.h"
 #include "device/random_draws.h"
 #include "strategy/context.h"
-#include "strategy/module_tensors.h"
 #include "strategy/divided.h"
+#include "strategy/module_tensors.h"
 
 namespace cohort {
 

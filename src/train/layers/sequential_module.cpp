@@ -5,9 +5,10 @@
 
 #include "base/fail.h"
 #include "base/operation_refused.h"
-#include "cohort/pipeline_strategy.h"
+#include "cohort/parallel/pipeline_strategy.h"
 #include "strategy/context.h"
 #include "strategy/replica_scope.h"
+#include "train/layers/parts_between.h"
 
 namespace cohort {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cohort/train/layers/layer.h"
-#include "train/layers/parts_between.h"
+#include "train/layers/leaves_parts.h"
 #include "train/layers/support.h"
 
 namespace cohort {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/fail.h"
-#include "cohort/mesh_strategy.h"
+#include "cohort/parallel/mesh_strategy.h"
 #include "cohort/train/layers/layer.h"
 
 namespace cohort {
@@ -81,7 +81,7 @@ Layer make_layer(const Options& options, bool trainable = true) {
 }
 
 // A convolution or a pooling along one dimension.
-struct Window {
+struct WindowShape {
   int64_t size = 1;
   int64_t stride = 1;
   int64_t dilation = 1;
@@ -96,8 +96,8 @@ struct Window {
 };
 
 struct Window2 {
-  Window height;
-  Window width;
+  WindowShape height;
+  WindowShape width;
 };
 
 // What follows a convolution of images.

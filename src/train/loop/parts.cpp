@@ -14,11 +14,11 @@
 #include "device/host_random.h"
 #include "step/optimizer_state.h"
 #include "step/step.h"
+#include "strategy/absent.h"
+#include "strategy/holders.h"
 #include "strategy/module_pieces.h"
 #include "strategy/module_tensors.h"
 #include "strategy/parameter_layout.h"
-#include "strategy/absent.h"
-#include "strategy/holders.h"
 #include "train/loop/worker_checkpoints.h"
 
 namespace cohort {

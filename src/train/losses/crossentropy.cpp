@@ -35,8 +35,7 @@ Classified classified(const SparseCategoricalCrossentropyOptions& options, const
   // Classes that lie last are the rows of a matrix: along another dimension all of this takes more than twice as long.
   const bool last = options.axis == -1 || options.axis == logits.dim() - 1;
   const DividedTensor* const divided = DividedTensor::of(logits);
-  const bool contiguous =
-      divided == nullptr ? logits.is_contiguous() : divided->cut_dims().front() == logits.dim() - 1;
+  const bool contiguous = divided == nullptr ? logits.is_contiguous() : divided->cut_dims().front() == logits.dim() - 1;
   if (last && contiguous) {
     return {.logits = logits.flatten(0, -2), .labels = labels.flatten(), .shape = labels.sizes().vec()};
   }

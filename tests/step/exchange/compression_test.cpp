@@ -4,8 +4,8 @@
 #include <torch/torch.h>
 
 #include "cohort/error.h"
-#include "cohort/mesh_strategy.h"
 #include "cohort/optimizer.h"
+#include "cohort/parallel/mesh_strategy.h"
 #include "tests/support/errors.h"
 #include "tests/support/workers.h"
 

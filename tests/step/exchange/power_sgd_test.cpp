@@ -5,8 +5,8 @@
 
 #include "base/access.h"
 #include "cohort/error.h"
-#include "cohort/mesh_strategy.h"
 #include "cohort/optimizer.h"
+#include "cohort/parallel/mesh_strategy.h"
 #include "strategy/core.h"
 #include "strategy/worker_group.h"
 #include "tests/support/errors.h"

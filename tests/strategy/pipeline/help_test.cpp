@@ -11,7 +11,7 @@
 
 #include "base/parallel.h"
 #include "cohort/optimizer.h"
-#include "cohort/pipeline_strategy.h"
+#include "cohort/parallel/pipeline_strategy.h"
 
 namespace cohort::help_test {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "cohort/error.h"
 #include "cohort/optimizer.h"
-#include "cohort/pipeline_strategy.h"
+#include "cohort/parallel/pipeline_strategy.h"
 #include "tests/support/errors.h"
 
 namespace cohort::hooks_test {

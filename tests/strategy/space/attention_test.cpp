@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "cohort/cohort.h"
-#include "cohort/mesh_strategy.h"
+#include "cohort/parallel/mesh_strategy.h"
 #include "tests/support/counting_allocator.h"
 #include "tests/support/errors.h"
 

@@ -17,7 +17,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kPatience = RosterOptions().silence;
+constexpr milliseconds kPatience = AgentRosterOptions().silence;
 constexpr int kUnfinished = 1;
 constexpr const char* kExchange = "/rendezvous/Exchange";
 
@@ -48,7 +48,7 @@ class RemoteLeader final : public Leader {
 
 class RendezvousServer::Impl {
  public:
-  Impl(const std::string& address, const RosterOptions& options, const JobSecurity& security)
+  Impl(const std::string& address, const AgentRosterOptions& options, const JobSecurity& security)
       : silence_(options.silence),
         roster_(options, Clock::now()),
         server_(address,
@@ -90,11 +90,11 @@ class RendezvousServer::Impl {
 
   milliseconds silence_;
   std::mutex mutex_;
-  Roster roster_;
+  AgentRoster roster_;
   RpcServer server_;
 };
 
-RendezvousServer::RendezvousServer(const std::string& address, const RosterOptions& options,
+RendezvousServer::RendezvousServer(const std::string& address, const AgentRosterOptions& options,
                                    const JobSecurity& security)
     : impl_(std::make_unique<Impl>(address, options, security)) {}
 RendezvousServer::~RendezvousServer() {

@@ -24,7 +24,7 @@ class RendezvousServer final : public Leader {
  public:
   // Listens on the address. Unavailable: it cannot. FailedPrecondition: other machines reach it, and there is no
   // security.
-  RendezvousServer(const std::string& address, const RosterOptions& options, const JobSecurity& security);
+  RendezvousServer(const std::string& address, const AgentRosterOptions& options, const JobSecurity& security);
   RendezvousServer(const RendezvousServer&) = delete;
   RendezvousServer& operator=(const RendezvousServer&) = delete;
   // Ends the run with status 1 unless finish() was called. Waits until all agents know it or are lost.

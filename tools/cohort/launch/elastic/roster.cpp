@@ -54,7 +54,7 @@ std::optional<std::string> misfit(const Order& order, int nproc) {
   return c10::str("it names ", order.master_host(), ":", order.master_port(), " for worker 0");
 }
 
-Order Roster::exchange(const Report& report, Time now) {
+Order AgentRoster::exchange(const Report& report, Time now) {
   const auto sender = [&](const Agent& each) { return is_from(each, report); };
   if (report.leaving() && std::none_of(agents_.begin(), agents_.end(), sender)) return exit_with(0);
   Agent& agent = agent_of(report, now);
@@ -77,24 +77,24 @@ Order Roster::exchange(const Report& report, Time now) {
   return order;
 }
 
-void Roster::finish(int code) {
+void AgentRoster::finish(int code) {
   if (!finished_) finished_ = code;
 }
 
-bool Roster::heard_by_all(Time now) {
+bool AgentRoster::heard_by_all(Time now) {
   drop_silent(now);
   return finished_ && std::all_of(agents_.begin(), agents_.end(), [](const Agent& each) { return each.told_exit; });
 }
 
-std::vector<std::string> Roster::take_news() {
+std::vector<std::string> AgentRoster::take_news() {
   return std::exchange(news_, {});
 }
 
-bool Roster::is_from(const Agent& agent, const Report& report) {
+bool AgentRoster::is_from(const Agent& agent, const Report& report) {
   return agent.report.agent() == report.agent() && agent.alive.is(report.id());
 }
 
-Roster::Agent& Roster::agent_of(const Report& report, Time now) {
+AgentRoster::Agent& AgentRoster::agent_of(const Report& report, Time now) {
   for (Agent& each : agents_) {
     if (is_from(each, report)) return each;
   }
@@ -106,7 +106,7 @@ Roster::Agent& Roster::agent_of(const Report& report, Time now) {
   return agents_.back();
 }
 
-void Roster::hear(Agent& agent, const Report& report, Time now) {
+void AgentRoster::hear(Agent& agent, const Report& report, Time now) {
   const int workers = agent.report.workers();  // the workers that are left to the agent
   agent.report = report;
   agent.report.set_workers(workers);
@@ -124,7 +124,7 @@ void Roster::hear(Agent& agent, const Report& report, Time now) {
   note(c10::str("round ", round_, ": a worker of ", report.agent(), " failed with status ", report.code()));
 }
 
-void Roster::drop_silent(Time now) {
+void AgentRoster::drop_silent(Time now) {
   std::erase_if(agents_, [&](const Agent& each) {
     if (!each.alive.lost(now)) return false;
     note(
@@ -139,12 +139,12 @@ void Roster::drop_silent(Time now) {
 }
 
 // Returns whether workers of an earlier round may still run somewhere.
-bool Roster::old_workers_may_run(Time now) const {
+bool AgentRoster::old_workers_may_run(Time now) const {
   return now < leases_end_ ||
          std::any_of(agents_.begin(), agents_.end(), [](const Agent& each) { return each.report.running(); });
 }
 
-void Roster::advance(Time now) {
+void AgentRoster::advance(Time now) {
   drop_silent(now);
   if (finished_) return;
   if (running_) {
@@ -157,7 +157,7 @@ void Roster::advance(Time now) {
   if (!running_ && !finished_) open_round(now);
 }
 
-void Roster::close_round(Time now) {
+void AgentRoster::close_round(Time now) {
   const bool all_ended =
       std::all_of(agents_.begin(), agents_.end(), [](const Agent& each) { return each.given == 0 || each.ended; });
   if (!all_ended) return;
@@ -182,7 +182,7 @@ void Roster::close_round(Time now) {
 }
 
 // Removes the worker that caused the failure: each that was killed, or if none was, the one that failed first.
-void Roster::blame() {
+void AgentRoster::blame() {
   const bool killed = any_killed();
   for (Agent& each : agents_) {
     const bool its_own = killed ? each.failure > 0 && each.report.by_signal() : each.failure == 1;
@@ -192,7 +192,7 @@ void Roster::blame() {
   }
 }
 
-void Roster::open_round(Time now) {
+void AgentRoster::open_round(Time now) {
   const int there = total();
   if (there < options_.least) {
     if (!wait_.over(now)) return wait_for_more(there, now);
@@ -215,33 +215,33 @@ void Roster::open_round(Time now) {
   note(c10::str("round ", round_, ": ", world_, " worker(s) on ", group, " agent(s)"));
 }
 
-WaitReport Roster::wait_for_workers(Time now) const {
+WaitReport AgentRoster::wait_for_workers(Time now) const {
   return {{.limit = options_.join_timeout}, now};
 }
 
-void Roster::wait_for_more(int there, Time now) {
+void AgentRoster::wait_for_more(int there, Time now) {
   if (!wait_.due(now)) return;
   const auto seconds = [](auto span) { return std::chrono::duration_cast<std::chrono::seconds>(span).count(); };
   note(c10::str("waits for ", options_.least - there, " more worker(s): ", there, " of ", options_.least,
                 " are there (", seconds(wait_.waited(now)), " of ", seconds(options_.join_timeout), " s)"));
 }
 
-bool Roster::any_killed() const {
+bool AgentRoster::any_killed() const {
   return std::any_of(agents_.begin(), agents_.end(),
                      [](const Agent& each) { return each.failure > 0 && each.report.by_signal(); });
 }
 
-bool Roster::newcomers() const {
+bool AgentRoster::newcomers() const {
   return std::min(total(), options_.most) > world_;
 }
 
-int Roster::total() const {
+int AgentRoster::total() const {
   int sum = 0;
   for (const Agent& each : agents_) sum += each.report.workers();
   return sum;
 }
 
-Order Roster::order_for(const Agent& agent) const {
+Order AgentRoster::order_for(const Agent& agent) const {
   if (finished_) return exit_with(*finished_);
   Order order;
   if (!running_ || agent.given == 0 || agent.ended) return order;

@@ -1,5 +1,5 @@
-// Roster: the leader's list of the launchers (agents) of an elastic run. It decides which workers run, which have to
-// end and which agents are lost. It reads no clock: times come as arguments. Not thread-safe.
+// AgentRoster: the leader's list of the launchers (agents) of an elastic run. It decides which workers run, which have
+// to end and which agents are lost. It reads no clock: times come as arguments. Not thread-safe.
 //
 // A run is a sequence of rounds. A round has the workers that are there, at most `most`. It ends when one of them
 // fails, when an agent is not heard of any more, or when new workers could be taken in; then all are asked to end,
@@ -28,7 +28,7 @@ std::optional<std::string> misfit(const Report& report);
 // Returns the same of an order to an agent that can start `nproc` workers.
 std::optional<std::string> misfit(const Order& order, int nproc);
 
-struct RosterOptions {
+struct AgentRosterOptions {
   int least = 1;  // the fewest workers of a round
   int most = 1;
   std::chrono::milliseconds silence = std::chrono::seconds(5);  // the silence after which an agent is lost
@@ -38,11 +38,12 @@ struct RosterOptions {
   std::chrono::milliseconds join_timeout = std::chrono::minutes(10);  // the longest wait for `least` workers
 };
 
-class Roster {
+class AgentRoster {
  public:
   using Time = Liveness::Time;
 
-  Roster(const RosterOptions& options, Time now) : options_(options), wait_(wait_for_workers(now)), last_join_(now) {}
+  AgentRoster(const AgentRosterOptions& options, Time now)
+      : options_(options), wait_(wait_for_workers(now)), last_join_(now) {}
 
   Order exchange(const Report& report, Time now);
   // Ends the run on all agents.
@@ -81,7 +82,7 @@ class Roster {
   Order order_for(const Agent& agent) const;
   void note(std::string text) { news_.push_back(std::move(text)); }
 
-  RosterOptions options_;
+  AgentRosterOptions options_;
   std::vector<Agent> agents_;  // the agents in the order of joining
   int64_t round_ = 0;
   bool running_ = false;

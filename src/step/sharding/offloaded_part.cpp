@@ -1,13 +1,13 @@
 // The values travel by slices: those that come wait beside the card's other work, those that go do so in its order, so
 // that what the card computes next finds them.
-#include "step/sharding/host_part.h"
+#include "step/sharding/offloaded_part.h"
 
 #include "cohort/trace.h"
 
 namespace cohort {
 
-HostPart::HostPart(const FlatParameters& flat, const ShardPlan& plan, int owner, std::size_t copy,
-                   const DeviceBackend& backend)
+OffloadedPart::OffloadedPart(const FlatParameters& flat, const ShardPlan& plan, int owner, std::size_t copy,
+                             const DeviceBackend& backend)
     : stream_(backend.make_stream(flat.groups().front().copies[copy].device())) {
   for (std::size_t g = 0; g < flat.groups().size(); ++g) {
     values_.push_back(flat.shards() ? flat.shards()->shard(g, static_cast<int>(copy))
@@ -22,14 +22,14 @@ HostPart::HostPart(const FlatParameters& flat, const ShardPlan& plan, int owner,
   }
 }
 
-void HostPart::fetch() {
+void OffloadedPart::fetch() {
   if (pairs_.empty()) return;
   const TraceSpan span("communication", "parameters to the host");
   for (const auto& [card, here] : pairs_) stream_->fetch(card, here);
   stream_->synchronize();
 }
 
-void HostPart::send() const {
+void OffloadedPart::send() const {
   for (const auto& [card, here] : pairs_) card.copy_(here, /*non_blocking=*/true);
 }
 

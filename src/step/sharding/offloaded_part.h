@@ -1,4 +1,4 @@
-// HostPart: the part of the parameters that a replica on a card updates in the host's memory, where its states lie
+// OffloadedPart: the part of the parameters that a replica on a card updates in the host's memory, where its states lie
 // (ShardingOptions::offload_states). The card has a copy of all parameters, or in stage 3 none.
 #pragma once
 
@@ -14,11 +14,11 @@
 
 namespace cohort {
 
-class HostPart {
+class OffloadedPart {
  public:
   // Takes the part of `owner`, which is local replica `copy`; `flat` outlives it.
-  HostPart(const FlatParameters& flat, const ShardPlan& plan, int owner, std::size_t copy,
-           const DeviceBackend& backend);
+  OffloadedPart(const FlatParameters& flat, const ShardPlan& plan, int owner, std::size_t copy,
+                const DeviceBackend& backend);
 
   // Returns the part's elements of a group, flat.
   const torch::Tensor& values(std::size_t group) const { return values_[group]; }

@@ -18,7 +18,7 @@
 #include <vector>
 
 #include "cohort/device_mesh.h"
-#include "cohort/pipeline_schedule.h"
+#include "cohort/parallel/pipeline_schedule.h"
 #include "cohort/strategy.h"
 
 namespace cohort {
