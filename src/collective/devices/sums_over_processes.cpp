@@ -117,13 +117,13 @@ class OverTheHost final : public OverProcesses {
         back_(streams_beside(places_.devices)) {}
   OverTheHost(const OverTheHost&) = delete;
   OverTheHost& operator=(const OverTheHost&) = delete;
-  // The others may never come to what was begun. The group's thread, which uses this object, ends first.
+  // The others may never come to what was begun. The group's thread, which uses this object and the group, ends first.
   ~OverTheHost() override {
     if (under_way_ > 0) {
       ended_ = true;
       group_->abort(kDestroyed);
     }
-    group_.reset();
+    group_->queues().collectives().settle();
   }
 
   PointPtr mark(int rank) const override { return out_->mark(places_.of[static_cast<std::size_t>(rank)]); }
