@@ -132,7 +132,7 @@ ExperimentConfig vit(const char* name) {
   recipe.task->model.input_mean = {0.5, 0.5, 0.5};
   recipe.task->model.input_stddev = {0.5, 0.5, 0.5};
   recipe.task->label_smoothing = 0.1;
-  recipe.task->train_data.mixup_alpha = 0.2;
+  recipe.task->train_data.mixup_and_cutmix.mixup_alpha = 0.2;
   recipe.batch(512);
   recipe.adamw(0.1);
   recipe.trainer.optimizer_config.optimizer.global_clipnorm = 1.0;

@@ -219,7 +219,7 @@ const std::map<std::string, std::string>& other_values() {
       {"task.train_data.shuffle_buffer_size", "2"},
       {"task.train_data.global_batch_size", "3"},
       {"task.validation_data.global_batch_size", "2"},
-      {"task.train_data.randaug_magnitude", "12"},
+      {"task.train_data.randaug_magnitude", "5"},
       {"task.train_data.aug_type.randaug.magnitude", "5"},
       {"task.model.norm_activation.activation", "tanh"},
       {"task.model.norm_activation.norm_momentum", "0.5"},

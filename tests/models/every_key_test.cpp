@@ -163,8 +163,8 @@ std::vector<std::string> stage_for(const std::string& key, const std::string& sp
   if (key.ends_with("use_sync_bn")) return {"runtime.num_replicas=2"};
   if (key == "task.losses.one_hot")
     return {
-        "task.losses.label_smoothing=0, task.losses.soft_labels=false, task.train_data.mixup_alpha=0, "
-        "task.train_data.cutmix_alpha=0, task.train_data.mixup_and_cutmix.mixup_alpha=0, "
+        "task.losses.label_smoothing=0, task.losses.soft_labels=false, "
+        "task.train_data.mixup_and_cutmix.mixup_alpha=0, "
         "task.train_data.mixup_and_cutmix.cutmix_alpha=0, task.train_data.mixup_and_cutmix.label_smoothing=0"};
   return {};
 }
@@ -366,7 +366,8 @@ TEST_F(EveryKey, OfEveryOptimizerAndScheduleSaysSomething) {
 TEST_F(EveryKey, OfWhatIsSwitchedOnSaysSomething) {
   Subject subject = small("resnet20_cifar10");
   for (const char* text :
-       {"task.train_data.aug_policy=randaug", "task.train_data.mixup_alpha=0.5", "task.train_data.cutmix_alpha=0.5",
+       {"task.train_data.aug_policy=randaug", "task.train_data.randaug_magnitude=7",
+        "task.train_data.mixup_and_cutmix.mixup_alpha=0.5", "task.train_data.mixup_and_cutmix.cutmix_alpha=0.5",
         "trainer.optimizer_config.ema.average_decay=0.9", "trainer.best_checkpoint_export_subdir=best",
         "trainer.best_checkpoint_eval_metric=accuracy", "runtime.loss_scale=64", "task.freeze_backbone_steps=2",
         "task.init_checkpoint_modules=backbone"}) {

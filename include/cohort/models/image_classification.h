@@ -42,10 +42,7 @@ struct ImageDataConfig {
   Setting<bool> aug_rand_hflip = true;
   Setting<double> brightness = 0.0, contrast = 0.0, saturation = 0.0, hue = 0.0;
   Setting<std::string> aug_policy;
-  Setting<int64_t> randaug_num_layers = 2;
-  Setting<int64_t> randaug_magnitude = 9;
-  Setting<double> mixup_alpha = 0.0;
-  Setting<double> cutmix_alpha = 0.0;
+  Setting<int64_t> randaug_magnitude = 10;
   struct {
     Setting<std::string> type;
     struct {

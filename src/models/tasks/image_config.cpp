@@ -20,11 +20,9 @@ void describe_augmentation(ImageDataConfig& data, ConfigFields& fields) {
   fields.add("contrast", data.contrast, "largest change of the contrast; 0: none");
   fields.add("saturation", data.saturation, "largest change of the saturation; 0: none");
   fields.add("hue", data.hue, "largest change of the hue, as a part of the circle of colours; 0: none");
-  fields.add("aug_policy", data.aug_policy, "policy of further changes; empty: none", {"", "randaug"});
-  fields.add("randaug_num_layers", data.randaug_num_layers, "operations of RandAugment on an image");
-  fields.add("randaug_magnitude", data.randaug_magnitude, "strength of these operations");
-  fields.add("mixup_alpha", data.mixup_alpha, "alpha of mixing two images; 0: none");
-  fields.add("cutmix_alpha", data.cutmix_alpha, "alpha of pasting a box of another image; 0: none");
+  fields.add("aug_policy", data.aug_policy,
+             "policy of further changes, with two operations of RandAugment; empty: none", {"", "randaug"});
+  fields.add("randaug_magnitude", data.randaug_magnitude, "strength of the operations of aug_policy");
 }
 
 // Describes the groups of Model Garden.
@@ -92,9 +90,8 @@ void ImageDataConfig::describe(ConfigFields& fields) {
   for (const char* relation :
        {"held_out >= 0", "held_out < 1", "aug_min_area > 0", "aug_min_area <= 1", "aug_crop_padding >= 0",
         "brightness >= 0", "contrast >= 0", "saturation >= 0", "hue >= 0", "center_crop_fraction > 0",
-        "center_crop_fraction <= 1", "mixup_alpha >= 0", "hue <= 0.5", "randaug_num_layers >= 0",
-        "randaug_magnitude >= 0", "randaug_magnitude <= 30", "cutmix_alpha >= 0", "cycle_length >= 0",
-        "block_length >= 1"}) {
+        "center_crop_fraction <= 1", "hue <= 0.5", "randaug_magnitude >= 0", "randaug_magnitude <= 10",
+        "cycle_length >= 0", "block_length >= 1"}) {
     fields.restrict(relation);
   }
 }

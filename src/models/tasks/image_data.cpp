@@ -59,8 +59,8 @@ Dataset rounded(const Dataset& batches, const ImageDataConfig& data) {
 }
 
 // Converts strengths of Model Garden, which are 0 to 10.
-RandAugmentOptions rand_augment_options(const ImageDataConfig& data) {
-  const auto& given = data.aug_type.randaug;
+template <typename Given>
+RandAugmentOptions rand_augment_options(const Given& given) {
   RandAugmentOptions options{.num_ops = given.num_layers,
                              .magnitude = given.magnitude,
                              .num_magnitude_bins = 11,
@@ -107,19 +107,21 @@ std::optional<RandomCropOptions> padded_crop(const ImageDataConfig& data) {
   return options;
 }
 
+// aug_policy and randaug_magnitude are older keys of Model Garden, whose files have the second beside the newer ones.
 std::optional<RandAugmentOptions> randaug(const ImageDataConfig& data) {
+  const ImageDataConfig plain;
   if (data.aug_type.type == "randaug") {
-    constexpr int64_t kModelGardens = 10;  // the default of its older key, which its files have beside the newer one
-    const int64_t older = data.randaug_magnitude;
-    if (older != kModelGardens && older != ImageDataConfig().randaug_magnitude) {
-      fail<InvalidArgument>("[task] task.train_data.randaug_magnitude is ", older,
+    if (data.randaug_magnitude != plain.randaug_magnitude) {
+      fail<InvalidArgument>("[task] task.train_data.randaug_magnitude is ", data.randaug_magnitude,
                             ", but with aug_type.type aug_type.randaug.magnitude counts, ",
                             data.aug_type.randaug.magnitude);
     }
-    return rand_augment_options(data);
+    return rand_augment_options(data.aug_type.randaug);
   }
   if (data.aug_policy != "randaug") return std::nullopt;
-  return RandAugmentOptions{.num_ops = data.randaug_num_layers, .magnitude = data.randaug_magnitude};
+  auto given = plain.aug_type.randaug;
+  given.magnitude = data.randaug_magnitude;
+  return rand_augment_options(given);
 }
 
 std::optional<ColorJitterOptions> jitter(const ImageDataConfig& data) {
@@ -240,16 +242,9 @@ torch::ScalarType image_dtype(const ImageDataConfig& data) {
 
 Mixing mixing_of(const ImageDataConfig& data) {
   const auto& group = data.mixup_and_cutmix;
-  Mixing mixing{.mixup_alpha = std::max(*data.mixup_alpha, *group.mixup_alpha),
-                .cutmix_alpha = std::max(*data.cutmix_alpha, *group.cutmix_alpha)};
+  Mixing mixing{.mixup_alpha = group.mixup_alpha, .cutmix_alpha = group.cutmix_alpha};
   if (mixing.any()) mixing.prob = group.prob;
   if (mixing.mixup_alpha > 0.0 && mixing.cutmix_alpha > 0.0) mixing.switch_prob = group.switch_prob;
-  const bool flat = data.mixup_alpha > 0.0 || data.cutmix_alpha > 0.0;
-  if (flat && (group.mixup_alpha > 0.0 || group.cutmix_alpha > 0.0)) {
-    fail<InvalidArgument>("[task] task.train_data has mixup_alpha ", data.mixup_alpha, " and cutmix_alpha ",
-                          data.cutmix_alpha, ", and in mixup_and_cutmix ", group.mixup_alpha, " and ",
-                          group.cutmix_alpha, ": say it in one place");
-  }
   return mixing;
 }
 
@@ -269,8 +264,8 @@ Dataset training_batches(const ImageSource& source, const ImageClassificationTas
   require_bytes(source, "train_data", data, mixing_of(data).any());
   const double cutmix_alpha = mixing_of(data).cutmix_alpha;
   if (source.ready && cutmix_alpha > 0.0) {
-    fail<InvalidArgument>("[task] task.train_data has a cutmix_alpha of ", cutmix_alpha, ", but ", source.description,
-                          " have no channels, and are not cut");
+    fail<InvalidArgument>("[task] task.train_data.mixup_and_cutmix has a cutmix_alpha of ", cutmix_alpha, ", but ",
+                          source.description, " have no channels, and are not cut");
   }
   if (one_hot) {
     batches = batches.random_map(

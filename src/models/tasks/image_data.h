@@ -44,7 +44,7 @@ struct Mixing {
 
   bool any() const { return mixup_alpha > 0.0 || cutmix_alpha > 0.0; }
 };
-// Returns how pairs of training examples are mixed. InvalidArgument: both the older and the newer settings ask for it.
+// Returns how pairs of training examples are mixed.
 Mixing mixing_of(const ImageDataConfig& data);
 
 // Returns the dtype to which images are rounded.
