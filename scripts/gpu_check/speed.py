@@ -44,8 +44,8 @@ def plan(on_cpu):
     """What is measured, (case, way), in the order of its worth."""
     if on_cpu:
         return [(case, way) for case in ON_THE_CPU for way in (OURS, EAGER)]
-    first = [(case, way) for case in ON_A_CARD for way in (OURS, EAGER, OURS_IN_GRAPHS)]
-    return first + [(case, way) for way in (COMPILED, DDP, GRAPHS) for case in ON_A_CARD]
+    first = [(case, way) for case in ON_A_CARD for way in (OURS, EAGER, OURS_IN_GRAPHS, GRAPHS)]
+    return first + [(case, way) for way in (COMPILED, DDP) for case in ON_A_CARD]
 
 
 def figures_of(output):
