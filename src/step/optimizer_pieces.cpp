@@ -41,8 +41,8 @@ std::vector<TensorPiece> OptimizerState::pieces() const {
   std::vector<int64_t> sizes;
   for (const FlatParameter& parameter : flat_.parameters()) sizes.push_back(parameter.size);
   PartWriters writers(core_, std::move(sizes));
-  if (exchange_.shares_slots()) {
-    for (const Exchange::OwnSlots& part : exchange_.own_slots()) {
+  if (const auto parts = exchange_.own_slots()) {
+    for (const Exchange::OwnSlots& part : *parts) {
       const FlatParameter& parameter = flat_.parameters()[part.parameter];
       if (!writers.writes(core_.plan().sharding.axis, part.local_id, part.parameter)) continue;
       const std::vector<SlotKind> kinds = slots_of(parameter);
@@ -96,11 +96,12 @@ void OptimizerState::load_pieces(const TensorSource& source) {
   require_slot(source, kIterations, {});
   const auto iterations = numbers.at(kIterations).item<int64_t>();
   tell_missing([&](const std::string& name) { return source.find(name) != nullptr; });
-  exchange_.shares_slots() ? load_own_slots(source) : load_slots(source, iterations);
+  const auto parts = exchange_.own_slots();
+  parts ? load_own_slots(source, *parts) : load_slots(source, iterations);
   restart(iterations, numbers);
 }
 
-void OptimizerState::load_own_slots(const TensorSource& source) {
+void OptimizerState::load_own_slots(const TensorSource& source, const std::vector<Exchange::OwnSlots>& parts) {
   for (const FlatParameter& parameter : flat_.parameters()) {
     const std::vector<SlotKind> kinds = slots_of(parameter);
     for (std::size_t s = 0; s < kinds.size(); ++s) {
@@ -108,7 +109,7 @@ void OptimizerState::load_own_slots(const TensorSource& source) {
       if (!is_missing(source, name, s)) require_slot(source, name, parameter.shape);
     }
   }
-  for (const Exchange::OwnSlots& part : exchange_.own_slots()) {
+  for (const Exchange::OwnSlots& part : parts) {
     const FlatParameter& parameter = flat_.parameters()[part.parameter];
     const Runs runs{.offset = part.elements.begin, .length = part.elements.size()};
     const std::vector<SlotKind> kinds = slots_of(parameter);

@@ -8,6 +8,7 @@
 
 #include "base/fail.h"
 #include "base/log.h"
+#include "step/exchange/in_shards.h"
 #include "strategy/holders.h"
 
 namespace cohort {
@@ -279,8 +280,8 @@ std::vector<torch::Tensor> OptimizerState::save_sums() const {
   for (std::size_t r = 0; r < progress_.size(); ++r) {
     const ReplicaProgress& progress = progress_[r];
     list.push_back(torch::tensor(progress.accumulated, torch::kLong));
-    const bool by_shards = exchange_.shares_gradients() && progress.loaded.empty() && !progress.sums.empty();
-    const std::vector<torch::Tensor> sums = by_shards ? exchange_.in_place(static_cast<int>(r), progress.sums)
+    const bool by_shards = exchange_.shards() != nullptr && progress.loaded.empty() && !progress.sums.empty();
+    const std::vector<torch::Tensor> sums = by_shards ? exchange_.shards()->in_place(static_cast<int>(r), progress.sums)
                                             : progress.loaded.empty() ? progress.sums
                                                                       : progress.loaded;
     for (const std::optional<std::size_t>& p : numbers_of_all()) {
@@ -314,8 +315,8 @@ void OptimizerState::load_accumulated(const std::vector<torch::Tensor>& sums) {
     progress.accumulated = (next++)->item<int64_t>();
     if (!keeps_sums_) progress.sums.clear();
     progress.loaded.clear();
-    std::vector<torch::Tensor>& own = exchange_.shares_gradients() ? progress.loaded : progress.sums;
-    if (!keeps_sums_ && (!exchange_.shares_gradients() || progress.accumulated > 0)) own.assign(count, {});
+    std::vector<torch::Tensor>& own = exchange_.shards() != nullptr ? progress.loaded : progress.sums;
+    if (!keeps_sums_ && (exchange_.shards() == nullptr || progress.accumulated > 0)) own.assign(count, {});
     for (std::size_t i = 0; i < numbers.size(); ++i, ++next) {
       if (!numbers[i]) continue;
       const std::size_t p = *numbers[i];

@@ -157,7 +157,7 @@ class OptimizerState {
       const std::vector<std::pair<std::string, torch::Tensor>>& own) const;
   // Returns the number here of each of FlatParameters::all_names(); nothing where another process has the parameter.
   std::vector<std::optional<std::size_t>> numbers_of_all() const;
-  void load_own_slots(const TensorSource& source);
+  void load_own_slots(const TensorSource& source, const std::vector<Exchange::OwnSlots>& parts);
   void load_slots(const TensorSource& source, int64_t iterations);
   // Returns the slot that a replica has for its part of a parameter.
   torch::Tensor part_of_slot(const Place& place, int replica) const;

@@ -12,6 +12,7 @@
 #include "cohort/strategy.h"
 #include "cohort/trace.h"
 #include "device/backend.h"
+#include "step/exchange/in_shards.h"
 #include "step/step_engine.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
@@ -58,7 +59,7 @@ HeldBytes Step::held_bytes() const {
 
 void Step::minimize(Replica& replica, const torch::Tensor& loss) {
   if (ReplicaScope* const call = thread_context().replica_scope) return minimize_later(*call, replica, loss);
-  const bool keeps_whole = rule_.gradient().gradient_accumulation_steps > 1 && !exchange_->shares_gradients();
+  const bool keeps_whole = rule_.gradient().gradient_accumulation_steps > 1 && exchange_->shards() == nullptr;
   if (keeps_whole) return apply_gradients(replica, gradients(replica, loss), /*reduced=*/false);
   require_loss(replica, loss);
   if (Access::core(replica).optimizers().several()) meet(replica);
@@ -151,9 +152,9 @@ void Step::update(Replica& replica, Given given) {
   if (const StepEngine* const own = engine()) return own->update(*this, replica, std::move(given));
   ReplicaProgress& progress = state_->of(replica.local_id());
   const int64_t calls = rule_.gradient().gradient_accumulation_steps;
-  const bool by_shards = calls > 1 && exchange_->shares_gradients();
-  if (by_shards) {
-    given.gradients = scatter(replica, progress, std::move(given.gradients), given.reduced,
+  ExchangeInShards* const shards = calls > 1 ? exchange_->shards() : nullptr;
+  if (shards != nullptr) {
+    given.gradients = scatter(*shards, replica, progress, std::move(given.gradients), given.reduced,
                               given.scaled ? progress.scaler.scale() : 1.0);
     given.scaled = false;
   }
@@ -164,8 +165,9 @@ void Step::update(Replica& replica, Given given) {
     given.gradients = take_sums(progress);
   }
   const StepContext now = context(replica.local_id(), given.scaled);
-  progress.pending.push_back(by_shards ? exchange_->update(replica, std::move(given.gradients), now)
-                                       : exchange_->step(replica, std::move(given.gradients), given.reduced, now));
+  progress.pending.push_back(shards != nullptr
+                                 ? shards->update(replica, std::move(given.gradients), now)
+                                 : exchange_->step(replica, std::move(given.gradients), given.reduced, now));
   const Kept& kept = kept_[static_cast<std::size_t>(replica.local_id())];
   if (kept.note) kept.note(progress.pending.back());
   StrategyCore& core = Access::core(replica);
@@ -174,15 +176,15 @@ void Step::update(Replica& replica, Given given) {
 
 // Returns the sums of the replica's shard, not multiplied with the scale of the loss, which may be another one when
 // they are applied.
-std::vector<torch::Tensor> Step::scatter(Replica& replica, ReplicaProgress& progress,
+std::vector<torch::Tensor> Step::scatter(ExchangeInShards& shards, Replica& replica, ReplicaProgress& progress,
                                          std::vector<torch::Tensor> gradients, bool reduced, double loss_scale) {
   const torch::NoGradGuard no_grad;
-  std::vector<torch::Tensor> sums = exchange_->scatter(replica, std::move(gradients), reduced);
+  std::vector<torch::Tensor> sums = shards.scatter(replica, std::move(gradients), reduced);
   for (torch::Tensor& sum : sums) {
     if (loss_scale != 1.0) sum.div_(loss_scale);
   }
   // Those that a checkpoint has are every replica's own.
-  if (!progress.loaded.empty()) progress.sums = exchange_->scatter(replica, std::exchange(progress.loaded, {}), false);
+  if (!progress.loaded.empty()) progress.sums = shards.scatter(replica, std::exchange(progress.loaded, {}), false);
   return sums;
 }
 

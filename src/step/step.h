@@ -70,8 +70,8 @@ class Step : public std::enable_shared_from_this<Step>, public HoldsMemory, publ
   // Returns what makes the steps of this thread; null: they are made at once.
   static const StepEngine* engine();
   double fixed_scale() const;
-  std::vector<torch::Tensor> scatter(Replica& replica, ReplicaProgress& progress, std::vector<torch::Tensor> gradients,
-                                     bool reduced, double loss_scale);
+  static std::vector<torch::Tensor> scatter(ExchangeInShards& shards, Replica& replica, ReplicaProgress& progress,
+                                            std::vector<torch::Tensor> gradients, bool reduced, double loss_scale);
   void add(ReplicaProgress& progress, const std::vector<torch::Tensor>& gradients) const;
   std::vector<torch::Tensor> take_sums(ReplicaProgress& progress) const;
   // Joins the local replicas, and with several optimizers all workers: all have to step this one. Nothing of a step may

@@ -26,7 +26,7 @@ class StepsInGraphs final : public StepEngine {
 
   // A graph has nothing of the exchange, which goes by the host.
   void backward(Step& step, Replica& replica, const torch::Tensor& loss) const override {
-    if (exchange(step).shares_gradients()) {
+    if (exchange(step).shards() != nullptr) {
       fail<NotCapturable>("[optimizer] ", step.rule().name(),
                           ": the gradients of sharding stages 2 and 3 leave during ",
                           "backward, which cannot be captured as a graph; take stage 1, or leave jit_compile unset");

@@ -76,27 +76,6 @@ void Exchange::backward(Replica& replica, const torch::Tensor& loss) {
   flat_.backward(replica.local_id(), loss);
 }
 
-std::vector<torch::Tensor> Exchange::scatter(Replica& /*replica*/, std::vector<torch::Tensor> /*gradients*/,
-                                             bool /*reduced*/) {
-  fail<Internal>("[optimizer] gradients were to be scattered where replicas do not share them");
-}
-
-Verdict Exchange::update(Replica& /*replica*/, std::vector<torch::Tensor> /*sums*/, StepContext /*context*/) {
-  fail<Internal>("[optimizer] a shard was to be updated where replicas do not share gradients");
-}
-
-std::vector<torch::Tensor> Exchange::in_place(int /*local_id*/, const std::vector<torch::Tensor>& sums) const {
-  return sums;
-}
-
-Exchange::Slots Exchange::slots_of(int /*local_id*/) const {
-  fail<Internal>("[optimizer] the slots of one replica were asked for where replicas do not have parts of parameters");
-}
-
-std::vector<Exchange::OwnSlots> Exchange::own_slots() const {
-  fail<Internal>("[optimizer] slices of slots were asked for where replicas do not share them");
-}
-
 ExchangeTimeline Exchange::timeline() const {
   return {};
 }

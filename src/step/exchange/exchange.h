@@ -21,6 +21,8 @@
 
 namespace cohort {
 
+class ExchangeInShards;
+
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -37,26 +39,16 @@ class Exchange {
   // all replicas of all workers: with a loss scale nothing is updated by sums that are not finite.
   virtual Verdict step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) = 0;
 
-  // Returns whether a replica keeps the gradients of its shard alone, so that those of several calls are added up
-  // there: by scatter() and update() in place of step().
-  virtual bool shares_gradients() const { return false; }
-  // A collective, which takes the same as step(): returns the sums of the slices that the replica owns.
-  virtual std::vector<torch::Tensor> scatter(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced);
-  // Updates as step() does, by such sums.
-  virtual Verdict update(Replica& replica, std::vector<torch::Tensor> sums, StepContext context);
-  // Returns such sums as gradients, one a parameter, with zeros where other replicas have the sums; undefined where
-  // they have all of them.
-  virtual std::vector<torch::Tensor> in_place(int local_id, const std::vector<torch::Tensor>& sums) const;
+  // Returns what takes gradients where a replica keeps those of its shard alone (in_shards.h); null: each has all.
+  virtual ExchangeInShards* shards() { return nullptr; }
 
   // The slots as flat tensors, [group][slot].
   using Slots = std::vector<std::vector<torch::Tensor>>;
   // Returns all slots; none where other processes have them. Where replicas share them this is a collective of all
   // workers and returns a copy, else they are those of one replica.
   virtual Slots slots() const = 0;
-  // Returns the slots of a local replica that has parts of parameters.
-  virtual Slots slots_of(int local_id) const;
-  // Returns whether a replica has the slots of its slices alone.
-  virtual bool shares_slots() const { return false; }
+  // Returns the slots of a local replica, which may have parts of parameters.
+  virtual Slots slots_of(int /*local_id*/) const { return slots(); }
   // What a local replica has of a parameter's slots where it has slices: elements of the parameter as it lies in
   // memory.
   struct OwnSlots {
@@ -65,7 +57,8 @@ class Exchange {
     Slice elements;
     std::vector<torch::Tensor> values;  // of each slot: the replica's own memory
   };
-  virtual std::vector<OwnSlots> own_slots() const;
+  // Returns what the local replicas have of slots; nothing where they have those of whole parameters.
+  virtual std::optional<std::vector<OwnSlots>> own_slots() const { return std::nullopt; }
   // Returns tensors of the same sizes, in which a caller puts what spread_slots() is to take. No collective.
   virtual Slots slots_to_load() const { return slots(); }
   // Makes the slots of all holders what was put into slots_to_load(), of that step.

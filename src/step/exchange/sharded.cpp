@@ -10,6 +10,7 @@
 
 #include "cohort/trace.h"
 #include "step/exchange/exchange.h"
+#include "step/exchange/in_shards.h"
 #include "step/exchange/watched_backward.h"
 #include "step/sharding/scattered_gradients.h"
 #include "step/sharding/shard_plan.h"
@@ -43,7 +44,7 @@ bool messages_travel_alone(const StrategyCore& core) {
   return !meet && core.workers().overlaps();
 }
 
-class ShardedExchange final : public Exchange {
+class ShardedExchange final : public Exchange, public ExchangeInShards {
  public:
   explicit ShardedExchange(const ExchangeParts& parts)
       : Exchange(parts.flat),
@@ -81,7 +82,7 @@ class ShardedExchange final : public Exchange {
     return update(replica, scatter(replica, std::move(gradients), reduced), context);
   }
 
-  bool shares_gradients() const override { return core_.plan().sharding.stage >= 2; }
+  ExchangeInShards* shards() override { return shares_gradients() ? this : nullptr; }
 
   std::vector<torch::Tensor> scatter(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced) override {
     const torch::NoGradGuard no_grad;
@@ -128,9 +129,7 @@ class ShardedExchange final : public Exchange {
     return whole;
   }
 
-  bool shares_slots() const override { return true; }
-
-  std::vector<OwnSlots> own_slots() const override {
+  std::optional<std::vector<OwnSlots>> own_slots() const override {
     std::vector<OwnSlots> all;
     for (std::size_t r = 0; r < updates_.size(); ++r) {
       for (const ShardPiece& piece : plan_.pieces(updates_[r].owner())) {
@@ -198,6 +197,8 @@ class ShardedExchange final : public Exchange {
   }
 
  private:
+  bool shares_gradients() const { return core_.plan().sharding.stage >= 2; }
+
   const std::string& axis() const { return core_.plan().sharding.axis; }
   Communicator& line(int local_id) const { return core_.group(axis(), local_id); }
   // Returns the owner that a replica of any process is.
