@@ -1,6 +1,7 @@
 // DeviceMap: a change of batches that can be made on the device that takes them.
 #pragma once
 
+#include <functional>
 #include <memory>
 
 #include "base/kernels/reach.h"
@@ -8,15 +9,9 @@
 
 namespace cohort {
 
-// Thread-safe.
-class DeviceMap {
- public:
-  virtual ~DeviceMap() = default;
-
-  // Returns a batch, changed where it lies: by kernels that reach there or, with kNone, by LibTorch's operations. The
-  // work may be under way when this returns, on the stream that is current.
-  virtual Example operator()(const Example& batch, kernels::Reach reach) const = 0;
-};
+// Returns a batch, changed where it lies: by kernels that reach there or, with kNone, by LibTorch's operations. The
+// work may be under way when this returns, on the stream that is current. Thread-safe.
+using DeviceMap = std::function<Example(const Example& batch, kernels::Reach reach)>;
 
 using DeviceMapPtr = std::shared_ptr<const DeviceMap>;
 

@@ -46,7 +46,7 @@ torch::Tensor is_inside(const torch::Tensor& places, int64_t size) {
 
 }  // namespace
 
-class PictureMap final : public DeviceMap {
+class PictureMap {
  public:
   explicit PictureMap(const DeviceImageOptions& options) : options_(options) {
     const std::size_t channels = options.mean.size();
@@ -65,7 +65,7 @@ class PictureMap final : public DeviceMap {
     }
   }
 
-  Example operator()(const Example& batch, kernels::Reach reach) const override {
+  Example operator()(const Example& batch, kernels::Reach reach) const {
     require_pictures(batch.x);
     Example result = batch;
     torch::Tensor draws;
@@ -202,7 +202,8 @@ Dataset DeviceImages::finish(const Dataset& batches) const {
   if (!batches.is_batched()) {
     fail<InvalidArgument>("[image] DeviceImages: finish() takes batches; call batch() on the dataset before");
   }
-  return batches.derived(make_device_map(batches.shared_node(), map_));
+  const auto change = [map = map_](const Example& batch, kernels::Reach reach) { return (*map)(batch, reach); };
+  return batches.derived(make_device_map(batches.shared_node(), std::make_shared<const DeviceMap>(change)));
 }
 
 }  // namespace cohort
