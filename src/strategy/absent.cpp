@@ -33,7 +33,7 @@ torch::Tensor absent_like(const torch::Tensor& tensor) {
 
 void make_absent(torch::Tensor& tensor) {
   if (is_absent(tensor)) return;
-  tensor.set_data(make_absent_tensor(tensor.detach(), tensor.device(), /*learns=*/false));
+  tensor.set_data(make_absent_tensor(tensor.detach(), tensor.device(), /*requires_grad=*/false));
   tensor.mutable_grad() = torch::Tensor();
 }
 

@@ -138,7 +138,7 @@ bool CalledOperation::finish_written(ReplicaScope& call) {
   const bool turns = std::find(kTurns.begin(), kTurns.end(), name) != kTurns.end();
   if (turns && is_absent(written.front().toTensor())) {
     torch::Tensor tensor = written.front().toTensor();
-    tensor.set_data(make_absent_tensor(results().front().toTensor(), tensor.device(), /*learns=*/false));
+    tensor.set_data(make_absent_tensor(results().front().toTensor(), tensor.device(), /*requires_grad=*/false));
   } else if (turns || std::find(kChangesSizes.begin(), kChangesSizes.end(), name) != kChangesSizes.end()) {
     fail<Unimplemented>("[pipeline] ", op_.schema().name(), " changes the sizes of a tensor in a chunk of the model ",
                         "that another process computes; use the form that returns a new tensor");
