@@ -10,7 +10,7 @@ import re
 import sys
 
 CEILINGS = {
-    "lines of the core": 78200,
+    "lines of the core": 78127,
     "headers of the core": 27,
     "lines of them": 3637,
     "includes from the core into wings": 40,
@@ -18,7 +18,7 @@ CEILINGS = {
     "errors that say Unimplemented": 121,
     "abstract classes with one implementation": 24,
     "type names that stand in several files": 4,
-    "lines of prose over 120 characters": 1761,
+    "lines of prose over 120 characters": 1754,
 }
 UMBRELLAS = {"cluster", "cohort", "data", "models", "parallel", "train"}
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)

@@ -1,5 +1,5 @@
-// Tracer: what notes the work of a thread so that it can be done again without the thread, as a graph of a device or as
-// a recorded program. It is asked here what the host may do meanwhile.
+// Tracer: notes the work of a thread, so that it can run again without the thread. A graph of a device and a recorded
+// program are such runs. Collectives, metrics and kernels ask it what the host may do meanwhile.
 #pragma once
 
 #include <torch/types.h>
@@ -23,10 +23,10 @@ class NotTraceable : public FailedPrecondition {
   using FailedPrecondition::FailedPrecondition;
 };
 
-// What the host does in a run, by itself.
+// Work of the host within a run.
 struct HostStage {
   std::function<void()> act;
-  // Who has to live for it; unset: nobody.
+  // The object that the work needs. The run is not repeated after its destruction. Unset: there is none.
   std::optional<std::weak_ptr<const void>> owner = std::nullopt;
 };
 
@@ -49,7 +49,7 @@ class Tracer {
   virtual void on_host(HostStage stage) = 0;
   // Takes notice of a kernel of this library's that uses the memory of these tensors.
   virtual void note_kernel(std::span<const torch::Tensor> tensors) = 0;
-  // Returns what makes the steps of optimizers meanwhile; null: there are none.
+  // Returns the engine that makes the steps of optimizers; null if no steps are allowed.
   virtual const StepEngine* steps() const = 0;
 
  protected:

@@ -52,7 +52,7 @@ class Step : public std::enable_shared_from_this<Step>, public HoldsMemory, publ
 
  private:
   friend class StepEngine;
-  // What an engine keeps of a replica's steps.
+  // The data that an engine keeps for the steps of one replica.
   struct Kept {
     std::any own;
     std::function<void(const Verdict& verdict)> note;  // of each update that is made at once; may be empty

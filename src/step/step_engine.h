@@ -1,5 +1,5 @@
-// StepEngine: what makes the steps of optimizers whose work a tracer notes (base/tracer.h). Without a tracer a Step
-// makes them itself.
+// StepEngine: makes the steps of optimizers while a tracer notes the work of the thread (base/tracer.h). Without a
+// tracer, Step makes them itself.
 #pragma once
 
 #include <torch/types.h>
@@ -29,7 +29,7 @@ class StepEngine {
   virtual void update(Step& step, Replica& replica, Step::Given given) const = 0;
 
  protected:
-  // What engines use of a step.
+  // Accessors to the parts of a step, for engines.
   static FlatParameters& flat(const Step& step) { return *step.flat_; }
   static Exchange& exchange(const Step& step) { return *step.exchange_; }
   static OptimizerState& state(const Step& step) { return *step.state_; }

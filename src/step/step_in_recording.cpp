@@ -64,7 +64,7 @@ void StepsInRecordings::uncount(const Step& step, int local_id, bool ends) {
   if (ends) --progress.iterations;
 }
 
-// Whether there was an update is known when the program has run.
+// Counts an update after the program has run, when it is known.
 void StepsInRecordings::settle(const Step& step, int local_id) {
   const bool finite = recorded(step).was_finite(local_id);
   if (!finite) --state(step).of(local_id).iterations;

@@ -19,7 +19,7 @@ namespace cohort {
 // tensors, and has no kernels for it.
 inline constexpr c10::DispatchKey kDividedKey = c10::DispatchKey::TESTING_ONLY_GenericMode;
 
-// What is inside of a divided tensor, which each method is given.
+// The implementation of a divided tensor. Methods take the tensor itself as `self`.
 class DividedTensor : public c10::TensorImpl {
  public:
   // Returns that of a tensor; null: this replica has all of it.

@@ -1,5 +1,4 @@
-// Who holds which tensors, where the stages of a model lie with several processes: the axis of stages of a topology,
-// and the workers that have a tensor.
+// Finds the workers that hold a tensor, if the stages of a model lie in several processes.
 //
 // In the topology of such a pipeline a replica is a run of stages that one process has of a line, and the axis of the
 // role kStage has one for each process of the line. A pipeline of one process has no such axis: its replicas are whole

@@ -50,7 +50,7 @@ inline std::vector<std::string> parts_of_one_card() {
 #define COHORT_NEEDS_CARDS(count)     \
   if (cohort::gpu::cards() < (count)) \
   GTEST_SKIP() << "needs " << (count) << " CUDA cards, there are " << cohort::gpu::cards()
-// The same, for a test that two parts of one card will do for.
+// Skips a test that needs so many cards, unless parts of one card can replace them.
 #define COHORT_NEEDS_PLACES(count)     \
   if (cohort::gpu::places() < (count)) \
   GTEST_SKIP() << "needs " << (count) << " CUDA cards, there are " << cohort::gpu::cards()

@@ -1,4 +1,4 @@
-// What is in a folder.
+// Lists the entries of a folder.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// What LibTorch's operations do in a part of a model that another process of a pipeline computes.
+// Replaces LibTorch's operations in the parts of a model that other processes of a pipeline compute.
 //
 // A stage's process calls the same function as all others. In the chunks of other processes (ReplicaScope::elsewhere)
 // nothing is computed: LibTorch's dispatcher hands every operation to this file's kernel, by a key of its own, which
