@@ -2,9 +2,9 @@
 #include <iostream>
 
 #include "bench.h"
-#include "device/xla/find_plugin.h"
-#include "device/xla/runner.h"
-#include "record/recorder.h"
+#include "wings/xla/device/find_plugin.h"
+#include "wings/xla/device/runner.h"
+#include "wings/xla/record/recorder.h"
 
 namespace cohort::bench {
 

@@ -92,6 +92,35 @@ function(cohort_layer name)
   set_property(GLOBAL APPEND PROPERTY COHORT_LAYERS ${name})
 endfunction()
 
+# cohort_wing(<name> <source>...): a wing, src/wings/<name>, which has a function install_<name>() in install.cpp.
+function(cohort_wing name)
+  cohort_layer(wing_${name} install.cpp ${ARGN})
+endfunction()
+
+# cohort_installed_wings(<out>): writes install_wings() (src/base/extension.h) for COHORT_WINGS, and returns its file.
+function(cohort_installed_wings out)
+  foreach(wing IN LISTS COHORT_WINGS)
+    string(APPEND declarations "void install_${wing}();\n")
+    string(APPEND calls "    install_${wing}();\n")
+  endforeach()
+  set(${out} ${PROJECT_BINARY_DIR}/generated/wings.cpp PARENT_SCOPE)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/wings.cpp @ONLY CONTENT
+"#include \"base/extension.h\"
+
+namespace cohort {
+
+@declarations@
+void install_wings() {
+  static const bool installed = [] {
+@calls@    return true;
+  }();
+  static_cast<void>(installed);
+}
+
+}  // namespace cohort
+")
+endfunction()
+
 # cohort_cuda_kernels(<source.cu>): the loops of cohort_kernel_variants, compiled for cards of CUDA. Products and sums are not
 # contracted, so that an element gets the bits that a CPU gives it.
 function(cohort_cuda_kernels source)

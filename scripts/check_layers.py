@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks that a layer includes only itself and the layers above it in the list, its public headers included, and that public headers
-include little.
+include little. A folder of a wing (src/wings/mesh/strategy) belongs to the layer that it is named after, and a wing's other files to
+the layer that the wing is named after.
 
 Two kinds of arrows run back to a lower layer: an include of a public header that belongs to one, and a method that is declared in a
 public header and defined in a lower layer than the header's. Those in BACKWARD are known, and are printed with their number; any other
@@ -9,7 +10,7 @@ one is a breach.
 Questions about what the topology is (one replica or several, one worker or several, CPUs that share memory) stand in src/strategy, and
 at most MOST_QUESTIONS of them.
 
-Only src/device knows kinds of devices (src/record is one of LibTorch's), and a file that takes a tensor's pointer says so in its first lines.
+Only src/device knows kinds of devices (src/wings/xla/record is one of LibTorch's), and a file that takes a tensor's pointer says so in its first lines.
 
 usage: check_layers.py REPOSITORY
 """
@@ -74,6 +75,16 @@ def layer_of(name):
     return None if name in UMBRELLAS else LAYER_OF.get(name) or LAYER_OF_FOLDER.get(pathlib.PurePath(name).parts[1])
 
 
+def place_of(name):
+    """Returns the layer of a source file, by its path under src/, or None."""
+    parts = pathlib.PurePath(name).parts
+    if parts[0] == "wings":
+        if parts[-1] == "install.cpp":  # includes all of its wing
+            return LAYERS[-1]
+        parts = [part for part in reversed(parts[1:3]) if part in LAYERS] or [None]
+    return parts[0] if parts[0] in LAYERS else None
+
+
 def lower(layer, other):
     return layer in LAYERS and other in LAYERS and LAYERS.index(other) > LAYERS.index(layer)
 
@@ -90,17 +101,17 @@ def check_source(path, layer, classes, arrows, problems):
         if name.startswith("cohort/"):
             note_arrow(arrows, path, layer, layer_of(name), f"includes {name}")
         top = name.split("/")[0]
-        if kind == '"' and top in LAYERS and LAYERS.index(top) > LAYERS.index(layer):
-            problems.append(f"{path}: layer {layer} includes {name}, of the lower layer {top}")
+        if kind == '"' and lower(layer, place_of(name)):
+            problems.append(f"{path}: layer {layer} includes {name}, of the lower layer {place_of(name)}")
         if top in ("grpc", "grpcpp") and layer != "rpc":
             problems.append(f"{path}: includes {name}; only the layer rpc knows gRPC")
         if kind == '"' and top in ("tools", "tests", "examples", "benchmarks"):
             problems.append(f"{path}: the library includes {name}")
 
 
-def check_device(path, folders, problems):
+def check_device(path, layer, problems):
     """Kinds of devices, and tensors told apart by their addresses, are src/device's; a file that takes a tensor's pointer says so at its head."""
-    if folders[0] in ("device", "record") or (folders[0] == "collective" and any("nccl" in part for part in folders)):
+    if layer in ("device", "record") or (layer == "collective" and "nccl" in path.as_posix()):
         return
     text = path.read_text(encoding="utf-8")
     for name in sorted(set(DEVICE_NAMES.findall(text))):
@@ -144,7 +155,7 @@ def check_questions(root, problems):
     """Returns how many places of src/ ask what the topology is."""
     places = []
     for path in sorted((root / "src").rglob("*")):
-        folder = path.relative_to(root / "src").parts[0]
+        folder = place_of(path.relative_to(root / "src"))
         if path.suffix not in (".h", ".cpp") or folder in UNASKED:
             continue
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
@@ -167,14 +178,15 @@ def main(root):
         layer = layer_of(f"cohort/{path.relative_to(public).as_posix()}")
         classes.update({name: layer for name in CLASS.findall(path.read_text(encoding="utf-8")) if layer})
         check_public(path, public, arrows, problems)
-    for layer in LAYERS:
-        for path in sorted((root / "src" / layer).rglob("*")):
-            if path.suffix in (".h", ".cpp", ".cu"):
-                check_source(path, layer, classes, arrows, problems)
-                check_device(path, path.relative_to(root / "src").parts, problems)
-    for folder in (root / "src").iterdir() if (root / "src").is_dir() else []:
-        if folder.is_dir() and folder.name not in LAYERS:
-            problems.append(f"{folder}: is no layer of the list")
+    for path in sorted((root / "src").rglob("*")):
+        if path.suffix not in (".h", ".cpp", ".cu"):
+            continue
+        layer = place_of(path.relative_to(root / "src"))
+        if layer is None:
+            problems.append(f"{path}: is in no layer of the list")
+            continue
+        check_source(path, layer, classes, arrows, problems)
+        check_device(path, layer, problems)
     check_arrows(arrows, problems)
     questions = check_questions(root, problems)
     known = [f"{source} -> {target} ({BACKWARD[source, target]})" for source, target in sorted(arrows) if (source, target) in BACKWARD]

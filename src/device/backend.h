@@ -17,9 +17,9 @@
 #include "base/kernels/reach.h"
 #include "cohort/compute.h"
 #include "cohort/device.h"
-#include "device/device_graph.h"
 #include "device/leaving.h"
 #include "device/side_streams.h"
+#include "wings/function/device/device_graph.h"
 
 namespace cohort {
 

@@ -9,7 +9,7 @@
 #include "device/cpu/cpu.h"
 #include "device/cuda/cuda.h"
 #include "device/layout.h"
-#include "device/xla/backend.h"
+#include "wings/xla/device/backend.h"
 
 namespace cohort {
 

@@ -7,7 +7,7 @@ const void* tensor_id(const torch::Tensor& tensor) {
 }
 
 // A tensor without storage is nobody's view: it is its own memory. A recorded one has no memory, but what stands for it
-// (src/record/cell.h).
+// (src/wings/xla/record/cell.h).
 const void* memory_id(const torch::Tensor& tensor) {
   if (tensor.device().type() == torch::kXLA && tensor.has_storage()) return tensor.storage().data_ptr().get_context();
   return tensor.has_storage() ? tensor.data_ptr() : tensor_id(tensor);

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "cohort/device.h"
 #include "device/backend.h"
-#include "record/recorder.h"
+#include "wings/xla/record/recorder.h"
 
 namespace cohort {
 

@@ -11,13 +11,13 @@
 #include "base/slices.h"
 #include "device/host_memory.h"
 #include "device/identity.h"
-#include "step/sharding/parameter_units.h"
-#include "step/sharding/shard_plan.h"
 #include "strategy/absent.h"
 #include "strategy/line_backward.h"
 #include "strategy/module_tensors.h"
 #include "strategy/placement.h"
 #include "strategy/row_table.h"
+#include "wings/sharding/step/parameter_units.h"
+#include "wings/sharding/step/shard_plan.h"
 
 namespace cohort {
 

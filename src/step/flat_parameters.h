@@ -14,8 +14,8 @@
 #include "cohort/optimizer.h"
 #include "optimizer/update_rule.h"
 #include "strategy/core.h"
-#include "strategy/parameter_layout.h"
-#include "strategy/parameter_shards.h"
+#include "wings/mesh/strategy/parameter_layout.h"
+#include "wings/sharding/strategy/parameter_shards.h"
 
 namespace cohort {
 

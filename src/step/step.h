@@ -14,9 +14,9 @@
 #include "step/exchange/exchange.h"
 #include "step/flat_parameters.h"
 #include "step/optimizer_state.h"
-#include "step/stages_of_step.h"
 #include "strategy/live_optimizers.h"
 #include "strategy/memory_holders.h"
+#include "wings/pipeline/step/stages_of_step.h"
 
 namespace cohort {
 

@@ -11,8 +11,8 @@
 #include "strategy/core.h"
 #include "strategy/holders.h"
 #include "strategy/module_tensors.h"
-#include "strategy/parameter_layout.h"
-#include "strategy/parameter_shards.h"
+#include "wings/mesh/strategy/parameter_layout.h"
+#include "wings/sharding/strategy/parameter_shards.h"
 
 namespace cohort {
 

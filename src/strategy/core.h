@@ -23,12 +23,12 @@
 #include "cohort/topology.h"
 #include "collective/algorithms/cross_device_sum.h"
 #include "collective/local/rendezvous.h"
-#include "strategy/cores.h"
 #include "strategy/launch.h"
 #include "strategy/live_optimizers.h"
 #include "strategy/memory_holders.h"
 #include "strategy/placement.h"
 #include "strategy/replica_runner.h"
+#include "wings/mesh/strategy/cores.h"
 
 namespace cohort {
 

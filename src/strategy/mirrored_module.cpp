@@ -16,9 +16,9 @@
 #include "strategy/core.h"
 #include "strategy/holders.h"
 #include "strategy/module_tensors.h"
-#include "strategy/parameter_layout.h"
-#include "strategy/parameter_shards.h"
 #include "strategy/worker_group.h"
+#include "wings/mesh/strategy/parameter_layout.h"
+#include "wings/sharding/strategy/parameter_shards.h"
 
 namespace cohort {
 

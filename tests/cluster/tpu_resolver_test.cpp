@@ -1,10 +1,10 @@
 // Who the processes of a TPU pod are, by libtpu's variables and by answers in the form of Google's metadata server.
 #include <gtest/gtest.h>
 
-#include "cluster/tpu_hosts.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/error.h"
 #include "tests/support/errors.h"
+#include "wings/xla/cluster/tpu_hosts.h"
 
 namespace cohort::tpu_resolver_test {
 namespace {

@@ -7,13 +7,13 @@
 #include "base/access.h"
 #include "cohort/distributed_dataset.h"
 #include "cohort/error.h"
-#include "data/images/kernels/picture_table.h"
 #include "data/node.h"
 #include "device/host_random.h"
 #include "strategy/core.h"
 #include "strategy/strategies/devices.h"
 #include "tests/support/errors.h"
 #include "tests/support/fake_device.h"
+#include "wings/vision/data/images/kernels/picture_table.h"
 
 namespace cohort::device_images_test {
 namespace {

@@ -10,9 +10,9 @@
 #include <cstdlib>
 
 #include "cohort/error.h"
-#include "data/images/decode.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
+#include "wings/vision/data/images/decode.h"
 
 namespace cohort::image_test {
 namespace {

@@ -1,5 +1,5 @@
 // The loops over pixels for every instruction set of this CPU, beside plain ones.
-#include "data/images/kernels/pixel_table.h"
+#include "wings/vision/data/images/kernels/pixel_table.h"
 
 #include <gtest/gtest.h>
 

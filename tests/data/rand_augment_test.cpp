@@ -7,9 +7,9 @@
 #include "cohort/data/augment.h"
 #include "cohort/error.h"
 #include "cohort/weights.h"
-#include "data/images/adjust.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
+#include "wings/vision/data/images/adjust.h"
 
 namespace cohort::rand_augment_test {
 namespace {

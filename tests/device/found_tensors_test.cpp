@@ -1,4 +1,4 @@
-#include "device/found_tensors.h"
+#include "wings/function/device/found_tensors.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

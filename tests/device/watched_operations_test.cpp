@@ -1,4 +1,4 @@
-#include "device/watched_operations.h"
+#include "wings/function/device/watched_operations.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

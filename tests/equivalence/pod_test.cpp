@@ -12,11 +12,11 @@
 #include "cohort/distributed_dataset.h"
 #include "cohort/error.h"
 #include "cohort/train.h"
-#include "record/recorder.h"
 #include "strategy/core.h"
 #include "tests/equivalence/runs.h"
 #include "tests/support/errors.h"
 #include "tests/support/xla.h"
+#include "wings/xla/record/recorder.h"
 
 namespace cohort::equivalence::pod_test {
 namespace {

@@ -5,10 +5,10 @@
 
 #include "cohort/cluster/xla_strategy.h"
 #include "cohort/train.h"
-#include "record/recorder.h"
 #include "tests/equivalence/runs.h"
 #include "tests/support/counting_runner.h"
 #include "tests/support/xla.h"
+#include "wings/xla/record/recorder.h"
 
 namespace cohort::equivalence::xla_test {
 namespace {

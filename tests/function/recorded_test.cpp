@@ -5,10 +5,10 @@
 
 #include "cohort/error.h"
 #include "cohort/function.h"
-#include "device/xla/runner.h"
-#include "record/recorder.h"
 #include "tests/support/errors.h"
 #include "tests/support/xla.h"
+#include "wings/xla/device/runner.h"
+#include "wings/xla/record/recorder.h"
 
 namespace cohort {
 namespace recorded_test {

@@ -5,10 +5,10 @@
 #include <torch/torch.h>
 
 #include "cohort/function.h"
-#include "device/xla/runner.h"
-#include "record/generator.h"
-#include "record/recorder.h"
 #include "tests/support/xla.h"
+#include "wings/xla/device/runner.h"
+#include "wings/xla/record/generator.h"
+#include "wings/xla/record/recorder.h"
 
 namespace cohort {
 namespace side_effects_test {

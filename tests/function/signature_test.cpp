@@ -1,5 +1,5 @@
 // Signatures: when they are the same, what accepts what, what they become where sizes differ, and the input_signature.
-#include "function/signature.h"
+#include "wings/function/signature.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

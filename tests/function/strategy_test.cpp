@@ -7,10 +7,10 @@
 #include "cohort/function.h"
 #include "cohort/optimizer.h"
 #include "cohort/train/model.h"
-#include "device/xla/backend.h"
-#include "record/recorder.h"
 #include "tests/support/errors.h"
 #include "tests/support/xla.h"
+#include "wings/xla/device/backend.h"
+#include "wings/xla/record/recorder.h"
 
 namespace cohort {
 namespace strategy_test {

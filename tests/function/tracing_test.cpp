@@ -1,5 +1,5 @@
 // The table of signatures and the count of retracings, with TensorFlow's numbers.
-#include "function/tracing.h"
+#include "wings/function/tracing.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-#include "parameter_server/server/server.h"
+#include "wings/parameter_server/server/server.h"
 
 namespace cohort::fuzz {
 

@@ -15,9 +15,9 @@
 
 #include "base/deadline.h"
 #include "cohort/error.h"
-#include "parameter_server/coordinator/dispatcher.h"
 #include "tests/fuzz/calls.h"
 #include "tests/fuzz/entry.h"
+#include "wings/parameter_server/coordinator/dispatcher.h"
 
 namespace cohort::fuzz::dispatcher_fuzzer {
 namespace {

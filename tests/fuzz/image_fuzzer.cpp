@@ -6,7 +6,7 @@
 
 #include "cohort/data/image.h"
 #include "cohort/error.h"
-#include "data/images/decode.h"
+#include "wings/vision/data/images/decode.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
   if (size == 0) return 0;

@@ -8,10 +8,10 @@
 #include <string>
 
 #include "cohort/error.h"
-#include "parameter_server/server/server.h"
 #include "tests/fuzz/calls.h"
 #include "tests/fuzz/catalog.h"
 #include "tests/fuzz/entry.h"
+#include "wings/parameter_server/server/server.h"
 
 namespace cohort::fuzz::parameter_server_fuzzer {
 namespace {

@@ -15,12 +15,12 @@
 #include "cohort/cluster/cluster_spec.h"
 #include "cohort/error.h"
 #include "coordination.pb.h"
-#include "parameter_server/client/saved_variables.h"
-#include "parameter_server/worker/worker.h"
 #include "rpc/calls.h"
 #include "tests/fuzz/calls.h"
 #include "tests/fuzz/catalog.h"
 #include "tests/fuzz/entry.h"
+#include "wings/parameter_server/client/saved_variables.h"
+#include "wings/parameter_server/worker/worker.h"
 
 namespace cohort::fuzz::replies_fuzzer {
 namespace {

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "cohort/cohort.h"
-#include "device/graph_capture.h"
 #include "tests/gpu/cards.h"
 #include "tests/gpu/meeting_link.h"
 #include "tests/gpu/programs.h"
 #include "tests/support/errors.h"
+#include "wings/function/device/graph_capture.h"
 
 namespace cohort::exchange_in_graph_test {
 namespace {

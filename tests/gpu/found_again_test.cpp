@@ -4,9 +4,9 @@
 #include <string>
 
 #include "cohort/cohort.h"
-#include "device/graph_capture.h"
 #include "tests/gpu/cards.h"
 #include "tests/support/errors.h"
+#include "wings/function/device/graph_capture.h"
 
 namespace cohort::found_again_test {
 namespace {

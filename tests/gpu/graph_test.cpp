@@ -9,10 +9,10 @@
 
 #include "cohort/cohort.h"
 #include "device/backend.h"
-#include "device/graph_capture.h"
 #include "optimizer/update_rule.h"
 #include "tests/gpu/cards.h"
 #include "tests/support/errors.h"
+#include "wings/function/device/graph_capture.h"
 
 namespace cohort::graph_test {
 namespace {

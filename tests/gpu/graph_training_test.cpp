@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "cohort/cohort.h"
-#include "device/graph_capture.h"
 #include "tests/gpu/cards.h"
 #include "tests/gpu/programs.h"
 #include "tests/support/errors.h"
+#include "wings/function/device/graph_capture.h"
 
 namespace cohort::graph_training_test {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "cohort/cohort.h"
 #include "models/tasks/initial_weights.h"
-#include "models/tasks/pretraining_data.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
+#include "wings/text/models/pretraining_data.h"
 
 namespace cohort::bert_test {
 namespace {

@@ -11,9 +11,9 @@
 #include "cohort/models/masked_language_model.h"
 #include "cohort/models/zoo.h"
 #include "models/tasks/initial_weights.h"
-#include "models/zoo/rotations.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
+#include "wings/text/models/rotations.h"
 
 namespace cohort::models::hugging_face_test {
 namespace {

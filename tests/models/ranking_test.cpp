@@ -5,11 +5,11 @@
 #include <torch/torch.h>
 
 #include "cohort/cohort.h"
-#include "data/clicks/clicks.h"
 #include "tests/equivalence/recommender_runs.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 #include "tests/support/server_cluster.h"
+#include "wings/ranking/data/clicks/clicks.h"
 
 namespace cohort::ranking_test {
 namespace {

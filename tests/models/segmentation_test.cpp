@@ -10,9 +10,9 @@
 #include "cohort/error.h"
 #include "cohort/strategy.h"
 #include "cohort/train.h"
-#include "models/tasks/segmentation_loss.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
+#include "wings/vision/models/segmentation_loss.h"
 
 namespace cohort::segmentation_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "parameter_server/catalog.h"
+#include "wings/parameter_server/catalog.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

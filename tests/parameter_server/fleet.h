@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "cluster/free_port.h"
-#include "parameter_server/catalog.h"
-#include "parameter_server/client/client.h"
-#include "parameter_server/server/server.h"
+#include "wings/parameter_server/catalog.h"
+#include "wings/parameter_server/client/client.h"
+#include "wings/parameter_server/server/server.h"
 
 namespace cohort::testing {
 

@@ -1,4 +1,4 @@
-#include "parameter_server/rows.h"
+#include "wings/parameter_server/rows.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>

@@ -1,12 +1,12 @@
 // Recording for a device that is not here.
-#include "record/absent_runner.h"
+#include "wings/xla/record/absent_runner.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <algorithm>
 
-#include "record/recorder.h"
+#include "wings/xla/record/recorder.h"
 
 namespace cohort::record::absent_runner_test {
 namespace {

@@ -3,8 +3,8 @@
 #include <torch/torch.h>
 
 #include "base/libtorch_compat.h"
-#include "record/recorder.h"
 #include "tests/record/host_runner.h"
+#include "wings/xla/record/recorder.h"
 
 namespace cohort::record {
 namespace autocast_test {

@@ -1,6 +1,6 @@
 // What a function records, as a plan that runs again: which tensors it reads and writes, whose memory it takes over,
 // what it leaves behind, when it cannot be run any more.
-#include "record/function_recording.h"
+#include "wings/xla/record/function_recording.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

@@ -6,11 +6,11 @@
 #include <algorithm>
 
 #include "cohort/error.h"
-#include "record/gathering.h"
-#include "record/recorder.h"
-#include "record/stablehlo/lower.h"
 #include "tests/record/host_runner.h"
 #include "tests/support/errors.h"
+#include "wings/xla/record/gathering.h"
+#include "wings/xla/record/recorder.h"
+#include "wings/xla/record/stablehlo/lower.h"
 
 namespace cohort::record {
 namespace gathering_test {

@@ -4,7 +4,7 @@
 
 #include <stdexcept>
 
-#include "record/loop.h"
+#include "wings/xla/record/loop.h"
 
 namespace cohort::record {
 
@@ -173,7 +173,7 @@ std::vector<Tensors> run_once(const Program& program, const std::vector<Tensors>
   return outputs;
 }
 
-// Runs a loop (record/loop.h) as so many runs of its body.
+// Runs a loop (wings/xla/record/loop.h) as so many runs of its body.
 std::vector<Tensors> run_loop(const Loop& loop, const std::vector<Tensors>& inputs) {
   const std::vector<int> first = inputs_of_loop(loop);
   const auto runs = inputs.front().back().item<int64_t>();

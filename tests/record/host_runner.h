@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "record/runner.h"
+#include "wings/xla/record/runner.h"
 
 namespace cohort::record {
 

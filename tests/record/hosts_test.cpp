@@ -1,5 +1,5 @@
 // What the processes of a pod agree on before a launch. The processes are threads here, which meet in a table.
-#include "record/hosts.h"
+#include "wings/xla/record/hosts.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "cohort/error.h"
-#include "record/recorder.h"
 #include "tests/support/errors.h"
+#include "wings/xla/record/recorder.h"
 
 namespace cohort::record::hosts_test {
 namespace {

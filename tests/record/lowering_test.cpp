@@ -1,15 +1,15 @@
 // Every operation that can be recorded, forward and backward: recorded, lowered to StableHLO, compiled and run by XLA's
 // plugin for CPUs, and compared with LibTorch on the host.
-#include "record/stablehlo/lower.h"
+#include "wings/xla/record/stablehlo/lower.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "cohort/error.h"
-#include "device/xla/runner.h"
-#include "record/recorder.h"
 #include "tests/record/cases.h"
 #include "tests/support/xla.h"
+#include "wings/xla/device/runner.h"
+#include "wings/xla/record/recorder.h"
 
 namespace cohort::record {
 namespace lowering_test {

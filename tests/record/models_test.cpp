@@ -3,9 +3,9 @@
 #include <torch/torch.h>
 
 #include "cohort/models/zoo.h"
-#include "device/xla/runner.h"
-#include "record/recorder.h"
 #include "tests/support/xla.h"
+#include "wings/xla/device/runner.h"
+#include "wings/xla/record/recorder.h"
 
 namespace cohort::record {
 namespace models_test {

@@ -1,5 +1,5 @@
 // Recording: values, views, writes in place, autograd, signatures, what is donated.
-#include "record/recorder.h"
+#include "wings/xla/record/recorder.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 #include "cohort/error.h"
 #include "cohort/optimizer.h"
 #include "optimizer/update_rule.h"
-#include "record/stablehlo/lower.h"
 #include "tests/record/host_runner.h"
 #include "tests/support/errors.h"
+#include "wings/xla/record/stablehlo/lower.h"
 
 namespace cohort::record {
 namespace recorder_test {

@@ -4,9 +4,9 @@
 #include <torch/torch.h>
 
 #include "cohort/error.h"
-#include "record/recorder.h"
 #include "tests/record/cases.h"
 #include "tests/record/host_runner.h"
+#include "wings/xla/record/recorder.h"
 
 namespace cohort::record {
 namespace shapes_test {

@@ -3,11 +3,11 @@
 #include <torch/torch.h>
 
 #include "cohort/error.h"
-#include "device/xla/runner.h"
-#include "record/recorder.h"
-#include "record/stablehlo/lower.h"
 #include "tests/support/errors.h"
 #include "tests/support/xla.h"
+#include "wings/xla/device/runner.h"
+#include "wings/xla/record/recorder.h"
+#include "wings/xla/record/stablehlo/lower.h"
 
 namespace cohort::record {
 namespace sharding_test {

@@ -7,10 +7,10 @@
 #include <sstream>
 
 #include "cohort/error.h"
-#include "record/recorder.h"
-#include "record/stablehlo/lower.h"
-#include "record/stablehlo/text.h"
 #include "tests/support/errors.h"
+#include "wings/xla/record/recorder.h"
+#include "wings/xla/record/stablehlo/lower.h"
+#include "wings/xla/record/stablehlo/text.h"
 
 namespace cohort::record {
 namespace stablehlo_test {

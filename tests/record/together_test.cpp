@@ -4,9 +4,9 @@
 #include <torch/torch.h>
 
 #include "cohort/error.h"
-#include "record/recorder.h"
 #include "tests/record/host_runner.h"
 #include "tests/support/errors.h"
+#include "wings/xla/record/recorder.h"
 
 namespace cohort::record {
 namespace together_test {

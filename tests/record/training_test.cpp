@@ -6,12 +6,12 @@
 #include <functional>
 
 #include "cohort/optimizer.h"
-#include "device/xla/runner.h"
 #include "optimizer/update_rule.h"
-#include "record/generator.h"
-#include "record/recorder.h"
-#include "record/stablehlo/lower.h"
 #include "tests/support/xla.h"
+#include "wings/xla/device/runner.h"
+#include "wings/xla/record/generator.h"
+#include "wings/xla/record/recorder.h"
+#include "wings/xla/record/stablehlo/lower.h"
 
 namespace cohort::record {
 namespace training_test {

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "parameter_server/coordinator/closure_queue.h"
-#include "parameter_server/coordinator/roster.h"
 #include "tests/simulation/server.h"
+#include "wings/parameter_server/coordinator/closure_queue.h"
+#include "wings/parameter_server/coordinator/roster.h"
 
 namespace cohort::simulation {
 

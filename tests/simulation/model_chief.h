@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "parameter_server/coordinator/roster.h"
 #include "tests/simulation/model_message.h"
+#include "wings/parameter_server/coordinator/roster.h"
 
 namespace cohort::simulation {
 

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "parameter_server/known_numbers.h"
+#include "wings/parameter_server/known_numbers.h"
 
 namespace cohort::simulation::model {
 

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "parameter_server/server/fence.h"
-#include "parameter_server/server/update_log.h"
 #include "tests/simulation/model_shared.h"
+#include "wings/parameter_server/server/fence.h"
+#include "wings/parameter_server/server/update_log.h"
 
 namespace cohort::simulation {
 

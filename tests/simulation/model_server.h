@@ -3,8 +3,8 @@
 
 #include <map>
 
-#include "parameter_server/server/fence.h"
 #include "tests/simulation/model_message.h"
+#include "wings/parameter_server/server/fence.h"
 
 namespace cohort::simulation {
 

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "parameter_server/server/fence.h"
-#include "parameter_server/server/shard.h"
 #include "tests/simulation/world.h"
+#include "wings/parameter_server/server/fence.h"
+#include "wings/parameter_server/server/shard.h"
 
 namespace cohort::simulation {
 

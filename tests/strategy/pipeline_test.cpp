@@ -15,8 +15,8 @@
 #include "cohort/error.h"
 #include "cohort/optimizer.h"
 #include "cohort/trace.h"
-#include "strategy/pipeline/pipeline.h"
 #include "tests/support/errors.h"
+#include "wings/pipeline/strategy/pipeline.h"
 
 namespace cohort::pipeline_test {
 namespace {

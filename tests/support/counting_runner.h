@@ -5,8 +5,8 @@
 #include <set>
 #include <vector>
 
-#include "record/loop.h"
-#include "record/recorder.h"
+#include "wings/xla/record/loop.h"
+#include "wings/xla/record/recorder.h"
 
 namespace cohort::testing {
 

@@ -5,8 +5,8 @@
 
 #include <string>
 
-#include "device/xla/client.h"
-#include "device/xla/find_plugin.h"
+#include "wings/xla/device/client.h"
+#include "wings/xla/device/find_plugin.h"
 
 namespace cohort::testing {
 

@@ -1,5 +1,5 @@
 // Where a pipeline cuts a Sequential.
-#include "train/model/pipeline_cut.h"
+#include "wings/pipeline/train/pipeline_cut.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

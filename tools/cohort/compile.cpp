@@ -10,9 +10,9 @@
 #include "base/fail.h"
 #include "base/regular_file.h"
 #include "commands.h"
-#include "device/xla/ahead.h"
 #include "models/command/experiment_flags.h"
-#include "models/run/record_step.h"
+#include "wings/xla/device/ahead.h"
+#include "wings/xla/models/record_step.h"
 #include "xla_flags.h"
 
 namespace cohort::cli {

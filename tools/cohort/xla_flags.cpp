@@ -5,8 +5,8 @@
 #include <array>
 #include <iostream>
 
-#include "device/xla/find_plugin.h"
-#include "device/xla/topology.h"
+#include "wings/xla/device/find_plugin.h"
+#include "wings/xla/device/topology.h"
 
 namespace cohort::cli {
 

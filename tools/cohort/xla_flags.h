@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "device/xla/client.h"
+#include "wings/xla/device/client.h"
 
 namespace cohort::cli {
 

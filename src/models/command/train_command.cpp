@@ -23,10 +23,10 @@
 #include "models/command/pipeline_flags.h"
 #include "models/run/params_file.h"
 #include "models/run/partitions.h"
-#include "models/run/pipeline_timeline.h"
 #include "models/run/plan.h"
 #include "strategy/core.h"
-#include "strategy/pipeline/pipeline.h"
+#include "wings/pipeline/models/pipeline_timeline.h"
+#include "wings/pipeline/strategy/pipeline.h"
 
 namespace cohort {
 

@@ -12,8 +12,8 @@
 #include "cohort/replica.h"
 #include "strategy/context.h"
 #include "strategy/replica_scope.h"
-#include "strategy/space/divided.h"
 #include "strategy/sync_batch_norm.h"
+#include "wings/mesh/strategy/space/divided.h"
 
 namespace cohort::models {
 

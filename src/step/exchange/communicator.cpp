@@ -11,16 +11,16 @@
 #include "base/fail.h"
 #include "cohort/trace.h"
 #include "collective/gradient_wire.h"
-#include "device/graph_capture.h"
 #include "step/exchange/device_buckets.h"
 #include "step/exchange/exchange.h"
-#include "step/exchange/graph_agreement.h"
-#include "step/exchange/in_graphs.h"
 #include "step/exchange/power_sgd.h"
 #include "step/flat_gradients.h"
 #include "step/update/tensors.h"
 #include "strategy/core.h"
 #include "strategy/holders.h"
+#include "wings/function/device/graph_capture.h"
+#include "wings/function/step/graph_agreement.h"
+#include "wings/function/step/in_graphs.h"
 
 namespace cohort {
 

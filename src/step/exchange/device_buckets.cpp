@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "device/graph_capture.h"
-#include "step/exchange/graph_set.h"
+#include "wings/function/device/graph_capture.h"
+#include "wings/function/step/graph_set.h"
 
 namespace cohort {
 

@@ -6,11 +6,11 @@
 
 #include "base/access.h"
 #include "base/fail.h"
-#include "record/function_recording.h"
 #include "strategy/core.h"
 #include "strategy/holders.h"
 #include "strategy/module_tensors.h"
-#include "strategy/parameter_layout.h"
+#include "wings/mesh/strategy/parameter_layout.h"
+#include "wings/xla/record/function_recording.h"
 
 namespace cohort {
 

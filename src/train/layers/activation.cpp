@@ -7,8 +7,8 @@
 #include "base/one_layout.h"
 #include "cohort/train/layers.h"
 #include "strategy/divided.h"
-#include "train/layers/parts_between.h"
 #include "train/layers/support.h"
+#include "wings/mesh/train/parts_between.h"
 
 namespace cohort {
 

@@ -6,10 +6,10 @@
 
 #include "cohort/train/layers.h"
 #include "strategy/divided.h"
-#include "strategy/space/attention.h"
 #include "train/layers/dense_product.h"
 #include "train/layers/fused_attention.h"
 #include "train/layers/support.h"
+#include "wings/mesh/strategy/space/attention.h"
 
 namespace cohort {
 

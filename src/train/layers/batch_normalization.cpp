@@ -10,8 +10,8 @@
 #include "strategy/divided.h"
 #include "strategy/replica_scope.h"
 #include "strategy/sync_batch_norm.h"
-#include "train/layers/parts_between.h"
 #include "train/layers/support.h"
+#include "wings/mesh/train/parts_between.h"
 
 namespace cohort {
 

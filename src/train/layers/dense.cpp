@@ -2,8 +2,8 @@
 
 #include "cohort/train/layers.h"
 #include "train/layers/dense_product.h"
-#include "train/layers/parts_between.h"
 #include "train/layers/support.h"
+#include "wings/mesh/train/parts_between.h"
 
 namespace cohort {
 

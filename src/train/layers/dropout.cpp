@@ -3,8 +3,8 @@
 #include "cohort/parallel/mesh_strategy.h"
 #include "cohort/replica.h"
 #include "cohort/train/layers.h"
-#include "train/layers/parts_between.h"
 #include "train/layers/support.h"
+#include "wings/mesh/train/parts_between.h"
 
 namespace cohort {
 

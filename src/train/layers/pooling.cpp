@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "cohort/train/layers.h"
-#include "train/layers/parts_between.h"
 #include "train/layers/support.h"
+#include "wings/mesh/train/parts_between.h"
 
 namespace cohort {
 

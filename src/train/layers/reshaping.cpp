@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "cohort/train/layers.h"
-#include "train/layers/parts_between.h"
 #include "train/layers/support.h"
+#include "wings/mesh/train/parts_between.h"
 
 namespace cohort {
 

@@ -8,7 +8,7 @@
 #include "cohort/parallel/pipeline_strategy.h"
 #include "strategy/context.h"
 #include "strategy/replica_scope.h"
-#include "train/layers/parts_between.h"
+#include "wings/mesh/train/parts_between.h"
 
 namespace cohort {
 

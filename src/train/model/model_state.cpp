@@ -11,8 +11,8 @@
 #include "strategy/core.h"
 #include "train/layers/frozen.h"
 #include "train/layers/sequential_module.h"
-#include "train/model/pipeline_cut.h"
-#include "train/model/server_training.h"
+#include "wings/parameter_server/train/server_training.h"
+#include "wings/pipeline/train/pipeline_cut.h"
 
 namespace cohort {
 

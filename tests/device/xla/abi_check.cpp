@@ -2,7 +2,7 @@
 // where the header is; nothing is run.
 #include "pjrt_c_api.h"
 
-#include "device/xla/pjrt_programs.h"
+#include "wings/xla/device/pjrt_programs.h"
 
 namespace ours = cohort::pjrt;
 

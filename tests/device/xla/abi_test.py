@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares src/device/xla/pjrt_*.h with OpenXLA's pjrt_c_api.h: the place and size of every field of every structure, the place of every
+"""Compares src/wings/xla/device/pjrt_*.h with OpenXLA's pjrt_c_api.h: the place and size of every field of every structure, the place of every
 function in the table, the value of every constant. The comparison is made by a compiler, of assertions that are written here, one for
 each field that our headers declare.
 
@@ -87,7 +87,7 @@ def main():
         print(f"abi_test: skipped, {HEADER} is not here; scripts/install-deps.sh xla brings it")
         return SKIPPED
     root = pathlib.Path(sys.argv[1])
-    ours = "".join(without_comments((root / "src/device/xla" / name).read_text(encoding="utf-8")) for name in OURS)
+    ours = "".join(without_comments((root / "src/wings/xla/device" / name).read_text(encoding="utf-8")) for name in OURS)
     checks = list(assertions(ours, header.read_text(encoding="utf-8")))
     if len(checks) < 350:
         print(f"abi_test: {len(checks)} fields, functions and constants were found in our headers, wanted 350 or more")

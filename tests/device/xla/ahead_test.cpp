@@ -1,4 +1,4 @@
-#include "device/xla/ahead.h"
+#include "wings/xla/device/ahead.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>

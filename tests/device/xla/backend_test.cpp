@@ -1,6 +1,6 @@
 // The devices of a plugin as a back end, and what becomes of failures while a program records and runs: by the tests'
 // own plugin. A process opens one plugin, so the tests follow each other.
-#include "device/xla/backend.h"
+#include "wings/xla/device/backend.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>
@@ -9,10 +9,10 @@
 
 #include "cohort/device.h"
 #include "cohort/error.h"
-#include "device/xla/runner.h"
-#include "record/recorder.h"
 #include "tests/device/xla/fake_plugin_test.h"
 #include "tests/support/errors.h"
+#include "wings/xla/device/runner.h"
+#include "wings/xla/record/recorder.h"
 
 namespace cohort::backend_test {
 namespace {

@@ -1,5 +1,5 @@
 // Every failure that a client, a compilation, a copy or a launch can meet, by the tests' own plugin.
-#include "device/xla/client.h"
+#include "wings/xla/device/client.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>

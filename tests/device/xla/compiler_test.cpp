@@ -1,4 +1,4 @@
-#include "device/xla/compiler.h"
+#include "wings/xla/device/compiler.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>

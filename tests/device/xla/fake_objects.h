@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "device/xla/pjrt_programs.h"
 #include "tests/device/xla/fake_plugin.h"
+#include "wings/xla/device/pjrt_programs.h"
 
 namespace cohort::pjrt {
 

@@ -8,9 +8,9 @@
 #include <filesystem>
 #include <thread>
 
-#include "device/xla/client.h"
 #include "tests/device/xla/fake_plugin.h"
 #include "tests/support/files.h"
+#include "wings/xla/device/client.h"
 #include "xla_messages.pb.h"
 
 namespace cohort::testing {

@@ -1,4 +1,4 @@
-#include "device/xla/find_plugin.h"
+#include "wings/xla/device/find_plugin.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>

@@ -5,10 +5,10 @@
 #include <csignal>
 
 #include "cohort/error.h"
-#include "device/xla/find_plugin.h"
-#include "device/xla/topology.h"
 #include "tests/device/xla/programs.h"
 #include "tests/support/errors.h"
+#include "wings/xla/device/find_plugin.h"
+#include "wings/xla/device/topology.h"
 
 namespace cohort::libtpu_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "device/xla/plugin.h"
+#include "wings/xla/device/plugin.h"
 
 #include <gmock/gmock.h>
 #include <link.h>

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "device/xla/pjrt_programs.h"
+#include "wings/xla/device/pjrt_programs.h"
 
 namespace cohort::pjrt {
 

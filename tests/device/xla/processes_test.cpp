@@ -1,6 +1,6 @@
 // A client whose devices are several processes': what the plugin is told, the store that it uses, and which devices are
 // this process's. The processes are threads, each with a copy of the tests' own plugin.
-#include "device/xla/processes.h"
+#include "wings/xla/device/processes.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>
@@ -9,9 +9,9 @@
 #include <thread>
 
 #include "cohort/error.h"
-#include "device/xla/client.h"
 #include "tests/device/xla/fake_plugin_test.h"
 #include "tests/support/errors.h"
+#include "wings/xla/device/client.h"
 
 namespace cohort::processes_test {
 namespace {

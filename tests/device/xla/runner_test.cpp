@@ -1,13 +1,13 @@
 // Launches of the runner that are queued: how far ahead of the devices the host may be. By the tests' own plugin.
-#include "device/xla/runner.h"
+#include "wings/xla/device/runner.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
 #include "cohort/error.h"
-#include "record/recorder.h"
 #include "tests/device/xla/fake_plugin_test.h"
 #include "tests/support/errors.h"
+#include "wings/xla/record/recorder.h"
 
 namespace cohort::runner_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "device/xla/topology.h"
+#include "wings/xla/device/topology.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>

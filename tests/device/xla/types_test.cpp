@@ -1,4 +1,4 @@
-#include "device/xla/types.h"
+#include "wings/xla/device/types.h"
 
 #include <gmock/gmock.h>
 #include <torch/torch.h>

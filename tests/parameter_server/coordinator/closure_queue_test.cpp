@@ -1,4 +1,4 @@
-#include "parameter_server/coordinator/closure_queue.h"
+#include "wings/parameter_server/coordinator/closure_queue.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "parameter_server/coordinator/dispatcher.h"
+#include "wings/parameter_server/coordinator/dispatcher.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,11 +11,11 @@
 #include "cluster/free_port.h"
 #include "cohort/cluster/remote_value.h"
 #include "cohort/error.h"
-#include "parameter_server/worker/worker.h"
 #include "rpc/calls.h"
 #include "tests/parameter_server/fleet.h"
 #include "tests/support/errors.h"
 #include "tests/support/log_watch.h"
+#include "wings/parameter_server/worker/worker.h"
 
 namespace cohort::dispatcher_test {
 namespace {

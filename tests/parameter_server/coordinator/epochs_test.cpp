@@ -1,4 +1,4 @@
-#include "parameter_server/coordinator/epochs.h"
+#include "wings/parameter_server/coordinator/epochs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

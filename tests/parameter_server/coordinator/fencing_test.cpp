@@ -9,11 +9,11 @@
 #include <thread>
 
 #include "cohort/error.h"
-#include "parameter_server/coordinator/closure_queue.h"
-#include "parameter_server/coordinator/keeper.h"
 #include "tests/parameter_server/servers.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
+#include "wings/parameter_server/coordinator/closure_queue.h"
+#include "wings/parameter_server/coordinator/keeper.h"
 
 namespace cohort::fencing_test {
 namespace {

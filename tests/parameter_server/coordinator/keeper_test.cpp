@@ -1,4 +1,4 @@
-#include "parameter_server/coordinator/keeper.h"
+#include "wings/parameter_server/coordinator/keeper.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Histories of servers that come, go and come back, in which no process is taken for another one. Nothing here has a
 // clock, a socket or a thread.
-#include "parameter_server/coordinator/roster.h"
+#include "wings/parameter_server/coordinator/roster.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

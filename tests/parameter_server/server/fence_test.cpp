@@ -1,5 +1,5 @@
 // What a server accepts, from whom, and what it refuses because it is late or meant for another process.
-#include "parameter_server/server/fence.h"
+#include "wings/parameter_server/server/fence.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "parameter_server/server/server.h"
+#include "wings/parameter_server/server/server.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "parameter_server/server/shard.h"
+#include "wings/parameter_server/server/shard.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

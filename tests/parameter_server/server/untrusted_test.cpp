@@ -4,10 +4,10 @@
 #include <torch/types.h>
 
 #include "cohort/error.h"
-#include "parameter_server/client/saved_variables.h"
 #include "rpc/calls.h"
 #include "tests/parameter_server/servers.h"
 #include "tests/support/errors.h"
+#include "wings/parameter_server/client/saved_variables.h"
 
 namespace cohort::untrusted_test {
 namespace {

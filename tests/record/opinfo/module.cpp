@@ -5,9 +5,9 @@
 #include <string>
 
 #include "base/fail.h"
-#include "device/xla/find_plugin.h"
-#include "device/xla/runner.h"
-#include "record/recorder.h"
+#include "wings/xla/device/find_plugin.h"
+#include "wings/xla/device/runner.h"
+#include "wings/xla/record/recorder.h"
 
 namespace {
 

@@ -9,9 +9,9 @@
 #include "cohort/optimizer.h"
 #include "cohort/strategy.h"
 #include "device/identity.h"
-#include "step/sharding/parameter_units.h"
 #include "tests/support/errors.h"
 #include "tests/support/workers.h"
+#include "wings/sharding/step/parameter_units.h"
 
 namespace cohort::shared_parameters_test {
 namespace {

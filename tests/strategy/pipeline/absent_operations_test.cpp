@@ -1,6 +1,6 @@
 // Operations in a chunk of a model that another process computes: what comes out has the sizes, the dtype and the need
 // of a gradient of what would be computed.
-#include "strategy/pipeline/absent_operations.h"
+#include "wings/pipeline/strategy/absent_operations.h"
 #include "strategy/absent.h"
 
 #include <gtest/gtest.h>

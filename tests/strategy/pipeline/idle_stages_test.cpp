@@ -1,5 +1,5 @@
 // Which stages have nothing to do while another one works, whatever time each action takes.
-#include "strategy/pipeline/idle_stages.h"
+#include "wings/pipeline/strategy/idle_stages.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // Values whose sizes the receiver does not know.
-#include "strategy/pipeline/messages.h"
+#include "wings/pipeline/strategy/messages.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

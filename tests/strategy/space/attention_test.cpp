@@ -1,6 +1,6 @@
 // Attention whose positions are in parts against attention of the whole: values, and the gradients of queries, keys
 // and values, around a ring and by heads. Lengths do not divide, and some parts are empty.
-#include "strategy/space/attention.h"
+#include "wings/mesh/strategy/space/attention.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // The arithmetic of parts against a dimension that is computed as a whole.
-#include "strategy/space/ranges.h"
+#include "wings/mesh/strategy/space/ranges.h"
 
 #include <gtest/gtest.h>
 

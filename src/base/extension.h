@@ -1,0 +1,36 @@
+// Extensions: what wings give the core. A struct of the core says what there may be more of (a back end, an exchange, a
+// flag), a wing's install function adds some, and the core asks for all of them. So the core names no wing.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+namespace cohort {
+
+// Calls the install function of each wing of this build, once. Thread-safe. The build writes its definition.
+void install_wings();
+
+namespace detail {
+
+template <typename T>
+std::vector<T>& extension_list() {
+  static std::vector<T> list;
+  return list;
+}
+
+}  // namespace detail
+
+// Adds to what the core asks for. To be called by the install function of a wing (src/wings/*/install.cpp).
+template <typename T>
+void extend(T what) {
+  detail::extension_list<T>().push_back(std::move(what));
+}
+
+// Returns what the wings of this build have added, in the order of their names.
+template <typename T>
+const std::vector<T>& extensions() {
+  install_wings();
+  return detail::extension_list<T>();
+}
+
+}  // namespace cohort

@@ -1,2 +1,0 @@
-#define COHORT_ISA avx2
-#include "data/images/kernels/picture_impl.h"

@@ -1,2 +1,0 @@
-#define COHORT_ISA cuda
-#include "data/images/kernels/picture_impl.h"

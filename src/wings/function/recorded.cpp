@@ -1,0 +1,171 @@
+// Calls on a device that records: the first call of a signature records the function and runs what it recorded, later
+// ones run that again.
+#include <algorithm>
+
+#include "base/fail.h"
+#include "base/log.h"
+#include "strategy/context.h"
+#include "wings/function/state.h"
+#include "wings/function/visitors.h"
+#include "wings/xla/step/step_in_recording.h"
+
+namespace cohort::detail {
+
+namespace {
+
+constexpr int kManyRecordings = 5;
+// So many recordings of one signature are kept.
+constexpr std::size_t kMostKept = 4;
+
+// Puts the recording that does what the call does now first, with the numbers of this run. Returns false if there is
+// none. Gives up those whose tensors are gone.
+bool make_current(std::vector<FunctionPlan>& plans) {
+  const auto is_gone = [](const FunctionPlan& each) { return !each.plan->is_current(); };
+  plans.erase(std::remove_if(plans.begin(), plans.end(), is_gone), plans.end());
+  for (auto each = plans.begin(); each != plans.end(); ++each) {
+    if (!each->plan->renew_numbers()) continue;
+    std::rotate(plans.begin(), each, each + 1);
+    return true;
+  }
+  return false;
+}
+
+// Writes to the arguments of the host what a run has written to their copies on the device.
+void write_back(const record::Plan& plan, const std::vector<torch::Tensor>& arguments,
+                const std::vector<torch::Tensor>& given) {
+  const torch::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (!plan.writes_argument(i) || arguments[i].device() == given[i].device()) continue;
+    torch::Tensor(arguments[i]).copy_(given[i]);
+  }
+}
+
+}  // namespace
+
+FunctionPlan FunctionState::record(FunctionCall& call, const FunctionArguments& arguments) const {
+  record::FunctionRecording trace(record::recording_of(arguments.device), "the function " + options_.name,
+                                  &steps_in_recordings());
+  std::vector<torch::Tensor> standing;
+  for (const ArgumentType& type : arguments.given.arguments) {
+    if (!type.is_tensor || type.dtype == torch::ScalarType::Undefined) continue;
+    standing.push_back(trace.argument({type.dtype, *type.shape}, type.requires_grad));
+  }
+  {
+    const Substituted substituted(call, arguments.tensors, standing);
+    call.run();
+  }
+  Taker result;
+  call.visit_result(result);
+  FunctionPlan made;
+  made.result = call.result();
+  for (const torch::Tensor& tensor : result.taken)
+    made.requires_grad.push_back(tensor.defined() && tensor.requires_grad());
+  made.plan = trace.finish(std::move(result.taken));
+  return made;
+}
+
+std::shared_ptr<const record::Program> FunctionState::program_for(FunctionCall& call,
+                                                                  const FunctionArguments& arguments) {
+  if (!arguments.given.is_static()) {
+    fail<FailedPrecondition>("[function] ", options_.name, "(", to_string(arguments.given),
+                             ") has sizes that are not known, but programs of ", arguments.device,
+                             " are of one size; give the sizes");
+  }
+  const std::shared_ptr<FunctionPlans> plans = plans_for(arguments);
+  const std::scoped_lock lock(plans->mutex);
+  if (!plans->kept.empty()) return plans->kept.front().plan->program();
+  const FunctionPlan made = record(call, arguments);
+  made.plan->settle_left_tensors();
+  if (!made.plan->leaves_tensors()) plans->kept.push_back(made);
+  return made.plan->program();
+}
+
+// Returns what was recorded for the arguments, which counts as used now.
+std::shared_ptr<FunctionPlans> FunctionState::plans_for(const FunctionArguments& arguments) {
+  const std::string key = to_key(arguments.given);
+  const std::scoped_lock lock(mutex_);
+  auto& of_device = plans_[arguments.device.index()];
+  if (const auto* const known = of_device.find(key)) return *known;
+  return of_device.put(key, std::make_shared<FunctionPlans>(), static_cast<std::size_t>(options_.kept_signatures));
+}
+
+// Runs the plan; one with sums over the replicas when all of them have come.
+std::vector<torch::Tensor> FunctionState::run_plan(record::Plan& plan, const FunctionArguments& arguments) const {
+  struct Mine {
+    record::Plan& plan;
+    std::vector<torch::Tensor> given;
+    std::vector<torch::Tensor> results;
+  };
+  try {
+    Mine mine{plan, {}, {}};
+    for (const torch::Tensor& tensor : arguments.tensors) mine.given.push_back(tensor.detach().to(arguments.device));
+    const bool alone = thread_context().replica == nullptr;
+    if (!plan.has_sums() && !(joint_ && !alone)) {
+      mine.results = plan.run(mine.given);
+      plan.settle();
+      write_back(plan, arguments.tensors, mine.given);
+      return std::move(mine.results);
+    }
+    if (alone) {
+      fail<FailedPrecondition>("[function] ", options_.name,
+                               " sums over the replicas, but was called outside of Strategy::run()");
+    }
+    const auto launch = [](std::span<void* const> all) {
+      std::vector<record::Plan*> plans;
+      std::vector<std::vector<torch::Tensor>> given;
+      for (void* const each : all) {
+        plans.push_back(&static_cast<Mine*>(each)->plan);
+        given.push_back(static_cast<Mine*>(each)->given);
+      }
+      std::vector<std::vector<torch::Tensor>> results = record::Plan::run_together(plans, given);
+      for (std::size_t r = 0; r < all.size(); ++r) static_cast<Mine*>(all[r])->results = std::move(results[r]);
+    };
+    meet_replicas("the function " + options_.name, &mine, launch);
+    plan.settle();
+    write_back(plan, arguments.tensors, mine.given);
+    return std::move(mine.results);
+  } catch (...) {
+    plan.undo_numbers();
+    throw;
+  }
+}
+
+// Records the function, and keeps the recording unless the next call will find tensors that this one has left. If this
+// call has found those of the one before, and leaves others nevertheless, so does the next one.
+FunctionPlan FunctionState::record_anew(FunctionCall& call, const FunctionArguments& arguments,
+                                        FunctionPlans& plans) const {
+  if (++plans.recordings == kManyRecordings) {
+    cohort::log().warn(
+        "[function] {}({}) is recorded for the {}th time, because tensors that it had read or left were gone, or its "
+        "update was other operations: write into tensors in place, and reset gradients at its end (docs/functions.md)",
+        options_.name, to_string(arguments.given), plans.recordings);
+  }
+  const bool found_left = plans.left_tensors != nullptr && plans.left_tensors->is_current();
+  FunctionPlan made = record(call, arguments);
+  const bool leaves = made.plan->leaves_tensors();
+  if (!leaves || found_left) plans.kept.insert(plans.kept.begin(), made);
+  if (plans.kept.size() > kMostKept) plans.kept.pop_back();
+  plans.left_tensors = leaves ? made.plan : nullptr;
+  if (!made.plan->renew_numbers()) {
+    fail<Internal>("[function] ", options_.name, " records something else when it comes again");
+  }
+  return made;
+}
+
+void FunctionState::run_recorded(FunctionCall& call, const FunctionArguments& arguments) {
+  const std::shared_ptr<FunctionPlans> plans = plans_for(arguments);
+  FunctionPlan plan;
+  {
+    const std::scoped_lock lock(plans->mutex);
+    plan = make_current(plans->kept) ? plans->kept.front() : record_anew(call, arguments, *plans);
+  }
+  std::vector<torch::Tensor> results = run_plan(*plan.plan, arguments);
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (plan.requires_grad[i]) end_gradients(results[i], options_.name, arguments.device);
+  }
+  call.set_result(plan.result);
+  Giver giver(std::move(results));
+  call.visit_result(giver);
+}
+
+}  // namespace cohort::detail

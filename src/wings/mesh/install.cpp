@@ -1,0 +1,8 @@
+// What this wing gives the core.
+#include "base/extension.h"
+
+namespace cohort {
+
+void install_mesh() {}
+
+}  // namespace cohort

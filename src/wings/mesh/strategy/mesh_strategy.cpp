@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <regex>
+#include <set>
+
+#include "base/fail.h"
+#include "cohort/parallel/mesh_strategy.h"
+#include "strategy/strategies/devices.h"
+#include "wings/mesh/strategy/mesh_plan.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr std::string_view kSequence = "sequence";  // the axis along which tokens are cut unless something else is said
+
+// The axes that the layout names divide parameters, and those that are to divide them are named by it.
+void require_layout(const DeviceMesh& mesh, const LayoutMap& layout) {
+  std::set<std::string, std::less<>> named;
+  for (const auto& [pattern, axes] : layout.entries()) {
+    for (const std::string& axis : axes) {
+      if (axis.empty()) continue;
+      if (mesh.topology().axis(axis).role != AxisRole::kModel) {
+        fail<InvalidArgument>("[mesh] layout: \"", pattern, "\" is to be cut along \"", axis,
+                              "\", which does not divide parameters (the role kModel) in the mesh ", mesh.to_string());
+      }
+      named.insert(axis);
+    }
+  }
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.role == AxisRole::kModel && !named.contains(axis.name)) {
+      fail<InvalidArgument>("[mesh] the layout cuts no parameter along \"", axis.name, "\" of the mesh ",
+                            mesh.to_string(), ", so that its replicas would all do the same");
+    }
+    if (axis.role != AxisRole::kStage) continue;
+    fail<Unimplemented>("[mesh] the axis \"", axis.name, "\" of the mesh ", mesh.to_string(),
+                        " divides the layers of the model, which MeshStrategy does not do; its axes carry the batch, ",
+                        "divide parameters or divide inputs");
+  }
+}
+
+// Returns the axis along which positions are divided between products that are.
+std::string only_model_axis(const DeviceMesh& mesh) {
+  std::vector<std::string> names;
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.role == AxisRole::kModel) names.push_back(axis.name);
+  }
+  if (names.size() == 1) return names[0];
+  fail<InvalidArgument>("[mesh] sequence_parallel came with ", names.size(),
+                        " axes that divide parameters in the mesh ", mesh.to_string(),
+                        ", wanted one, along which the layout cuts");
+}
+
+// Returns the plan of a mesh whose devices are all of this process.
+StrategyPlan plan_here(const DeviceMesh& mesh, const MeshOptions& options) {
+  std::vector<std::string> names;
+  for (int r = 0; r < mesh.size(); ++r) {
+    const DeviceSpec& device = mesh.topology().place(r).device;
+    if (device.job != "localhost") {
+      fail<InvalidArgument>("[mesh] ", device.to_string(), " belongs to a task of a cluster; MeshStrategy uses the ",
+                            "devices of its own process only, MultiWorkerMeshStrategy those of a cluster");
+    }
+    names.push_back(device.to_string());
+  }
+  StrategyPlan plan = mesh_plan("mesh", mesh, options, names);
+  plan.topology = mesh.topology();
+  divide_inputs(plan, mesh, options);
+  return plan;
+}
+
+}  // namespace
+
+void divide_inputs(StrategyPlan& plan, const DeviceMesh& mesh, const MeshOptions& options) {
+  std::vector<std::string> space;
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.role == AxisRole::kSpace) space.push_back(axis.name);
+  }
+  const bool wanted = !options.input_partition_dims.empty() || !options.eval_input_partition_dims.empty();
+  if (space.empty() && wanted) {
+    fail<InvalidArgument>("[mesh] input_partition_dims came, but no axis of the mesh ", mesh.to_string(),
+                          " divides inputs (the role kSpace, such as \"space\")");
+  }
+  if (space.empty() && options.attention != SequenceAttention::kRing) {
+    fail<InvalidArgument>("[mesh] attention is SequenceAttention::kUlysses, but no axis of the mesh ", mesh.to_string(),
+                          " divides inputs (the role kSpace, such as \"sequence\")");
+  }
+  if (space.empty()) return;
+  if (space.size() > 1) {
+    fail<Unimplemented>("[mesh] the axes \"", space[0], "\" and \"", space[1], "\" of the mesh ", mesh.to_string(),
+                        " both divide inputs; one axis does, whose parts input_partition_dims lays out");
+  }
+  for (const Axis& axis : mesh.axes()) {
+    if (axis.role != AxisRole::kModel) continue;
+    fail<Unimplemented>("[mesh] the axes \"", space[0], "\" and \"", axis.name, "\" of the mesh ", mesh.to_string(),
+                        " divide inputs and parameters, which MeshStrategy does not do at the same time");
+  }
+  std::vector<int64_t> train = options.input_partition_dims;
+  if (!wanted && space[0] == kSequence) train = {1, mesh.topology().axis(space[0]).size};
+  plan.attention = options.attention;
+  divide_inputs_along(plan, "mesh", space[0], train, options.eval_input_partition_dims);
+}
+
+StrategyPlan mesh_plan(const std::string& name, const DeviceMesh& mesh, const MeshOptions& options,
+                       const std::vector<std::string>& devices) {
+  require_layout(mesh, options.layout);
+  StrategyPlan plan = local_plan(name, choose_devices(name, devices));
+  require_lines("[mesh]", plan.devices);
+  plan.layout = options.layout;
+  if (options.sequence_parallel) plan.positions_axis = only_model_axis(mesh);
+  plan.exchange = options.exchange;
+  return plan;
+}
+
+LayoutMap::LayoutMap(std::initializer_list<std::pair<std::string, ParameterAxes>> entries) {
+  for (const auto& [pattern, axes] : entries) add(pattern, axes);
+}
+
+void LayoutMap::add(const std::string& pattern, const ParameterAxes& axes) {
+  const auto same = [&](const auto& entry) { return entry.first == pattern; };
+  if (std::any_of(entries_.begin(), entries_.end(), same)) {
+    fail<InvalidArgument>("[mesh] layout: \"", pattern, "\" is there twice");
+  }
+  try {
+    (void)std::regex(pattern);
+  } catch (const std::regex_error& error) {
+    fail<InvalidArgument>("[mesh] layout: \"", pattern, "\" is no regular expression: ", error.what());
+  }
+  entries_.emplace_back(pattern, axes);
+}
+
+std::optional<std::size_t> LayoutMap::find(std::string_view parameter) const {
+  std::optional<std::size_t> found;
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].first == parameter) return i;
+  }
+  for (std::size_t i = 0; i < entries_.size(); ++i) {
+    if (!std::regex_search(parameter.begin(), parameter.end(), std::regex(entries_[i].first))) continue;
+    if (found) {
+      fail<InvalidArgument>("[mesh] layout: \"", entries_[*found].first, "\" and \"", entries_[i].first,
+                            "\" are both found in the name ", parameter, "; one entry is for it");
+    }
+    found = i;
+  }
+  return found;
+}
+
+MeshStrategy::MeshStrategy(const DeviceMesh& mesh, const MeshOptions& options)
+    : Strategy(std::make_shared<StrategyCore>(plan_here(mesh, options))) {}
+
+}  // namespace cohort

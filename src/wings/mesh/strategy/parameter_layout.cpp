@@ -1,0 +1,244 @@
+#include "wings/mesh/strategy/parameter_layout.h"
+
+#include <ATen/Functions.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/fail.h"
+#include "strategy/divides_positions.h"
+#include "strategy/worker_group.h"
+#include "wings/mesh/strategy/packed_parameters.h"
+
+namespace cohort {
+
+namespace {
+
+std::string text_of(const ParameterAxes& axes) {
+  std::vector<std::string> quoted;
+  for (const std::string& axis : axes) quoted.push_back("\"" + axis + "\"");
+  return "{" + c10::Join(", ", quoted) + "}";
+}
+
+// Returns the sizes of an axis that divide so many elements.
+std::string sizes_that_fit(int64_t elements) {
+  constexpr int64_t kMost = 64;
+  std::vector<int64_t> sizes;
+  for (int64_t size = 1; size <= std::min(elements, kMost); ++size) {
+    if (elements % size == 0) sizes.push_back(size);
+  }
+  return c10::Join(", ", sizes);
+}
+
+std::vector<std::string> names_of(const ModuleTensor& parameter) {
+  std::vector<std::string> names = {parameter.name};
+  names.insert(names.end(), parameter.aliases.begin(), parameter.aliases.end());
+  return names;
+}
+
+// Returns how many parameters one is.
+int64_t runs_of(const std::string& parameter, const torch::nn::Module& module) {
+  const std::size_t dot = parameter.rfind('.');
+  const bool own = dot == std::string::npos;
+  const auto modules = module.named_modules("", /*include_self=*/false);
+  const torch::nn::Module& owner = own ? module : *modules[parameter.substr(0, dot)];
+  const auto* packed = dynamic_cast<const PackedParameters*>(&owner);
+  return packed == nullptr ? 1 : packed->runs_of(own ? parameter : parameter.substr(dot + 1));
+}
+
+// Returns whether some line along an axis has replicas of several processes. All processes come to the same.
+bool crosses_processes(const Topology& topology, const std::string& axis) {
+  for (int replica = 0; replica < topology.size(); ++replica) {
+    for (const int other : topology.line(axis, replica)) {
+      if (topology.place(other).process != topology.place(replica).process) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+ParameterLayout::ParameterLayout(std::shared_ptr<const StrategyCore> core,
+                                 const std::vector<std::shared_ptr<torch::nn::Module>>& copies)
+    : core_(std::move(core)) {
+  find_cuts(core_->plan().layout, *copies.front());
+  if (!cuts_any()) return;
+  const torch::NoGradGuard no_grad;
+  for (std::size_t r = 0; r < copies.size(); ++r) {
+    tell_modules(copies[r]);
+    for (const ModuleTensor& parameter : distinct_parameters(*copies[r])) {
+      if (find(parameter.name) == nullptr) continue;
+      torch::Tensor own = parameter.tensor;
+      own.set_data(part(parameter.name, own.detach(), static_cast<int>(r)).clone());
+    }
+  }
+}
+
+void ParameterLayout::find_cuts(const LayoutMap& map, const torch::nn::Module& module) {
+  std::set<std::size_t> used;
+  const std::vector<ModuleTensor> parameters = distinct_parameters(module);
+  for (const ModuleTensor& parameter : parameters) {
+    std::optional<std::size_t> entry;
+    for (const std::string& name : names_of(parameter)) {
+      const std::optional<std::size_t> found = map.find(name);
+      if (!found) continue;
+      used.insert(*found);
+      if (entry && map.entries()[*entry].second != map.entries()[*found].second) {
+        fail<InvalidArgument>("[mesh] layout: ", parameter.name, " is also called ", name, ", for which there is ",
+                              text_of(map.entries()[*found].second), ", and for the former ",
+                              text_of(map.entries()[*entry].second), "; one parameter has one layout");
+      }
+      entry = found;
+    }
+    if (entry) add_cut(parameter, map.entries()[*entry].second, runs_of(parameter.name, module));
+  }
+  for (std::size_t i = 0; i < map.entries().size(); ++i) {
+    if (used.contains(i)) continue;
+    std::vector<std::string> names;
+    for (const ModuleTensor& parameter : parameters) names.push_back(parameter.name);
+    fail<InvalidArgument>("[mesh] layout: \"", map.entries()[i].first, "\" matches no parameter of the module, only ",
+                          c10::Join(", ", names), " are there");
+  }
+}
+
+void ParameterLayout::add_cut(const ModuleTensor& parameter, const ParameterAxes& axes, int64_t runs) {
+  const torch::Tensor& tensor = parameter.tensor;
+  if (static_cast<int64_t>(axes.size()) != tensor.dim()) {
+    fail<InvalidArgument>("[mesh] layout: ", parameter.name, " has the shape ", tensor.sizes(), ", but ", text_of(axes),
+                          " has ", axes.size(), " axes, wanted one a dimension (\"\": not cut)");
+  }
+  const auto named = [](const std::string& axis) { return !axis.empty(); };
+  if (std::count_if(axes.begin(), axes.end(), named) > 1) {
+    fail<Unimplemented>("[mesh] layout: ", parameter.name, " is to be cut along ", text_of(axes),
+                        ", but a parameter can be cut along one axis only");
+  }
+  const auto cut = std::find_if(axes.begin(), axes.end(), named);
+  if (cut == axes.end()) return;
+  const int64_t dim = cut - axes.begin();
+  const int parts = core_->topology().axis(*cut).size;
+  if (dim > 0) runs = 1;
+  const int64_t size = tensor.size(dim) / runs;
+  if (size % parts != 0) {
+    fail<InvalidArgument>("[mesh] layout: dimension ", dim, " of ", parameter.name, " has ",
+                          runs == 1 ? "" : c10::str(runs, " times "), size, " elements, which ", parts,
+                          " replicas along \"", *cut,
+                          "\" do not divide; sizes of the axis that would: ", sizes_that_fit(size));
+  }
+  cuts_[parameter.name] = {.axis = *cut,
+                           .dim = dim,
+                           .parts = parts,
+                           .runs = runs,
+                           .crosses = cohort::crosses_processes(core_->topology(), *cut)};
+}
+
+// Each parameter belongs to the innermost module around it that computes with parts.
+void ParameterLayout::tell_modules(const std::shared_ptr<torch::nn::Module>& module) const {
+  std::map<std::string, std::shared_ptr<torch::nn::Module>> modules = {{"", module}};
+  for (const auto& each : module->named_modules("", /*include_self=*/false)) modules[each.key()] = each.value();
+  const auto outer = [](const std::string& path) {
+    return path.substr(0, path.find('.') == std::string::npos ? 0 : path.rfind('.'));
+  };
+  std::map<DividedModule*, std::map<std::string, ParameterAxes>> told;
+  for (const ModuleTensor& parameter : distinct_parameters(*module)) {
+    const ParameterCut* cut = find(parameter.name);
+    if (cut == nullptr) continue;
+    ParameterAxes axes(static_cast<std::size_t>(parameter.tensor.dim()));
+    axes[static_cast<std::size_t>(cut->dim)] = cut->axis;
+    for (const std::string& name : names_of(parameter)) {
+      std::string path = outer(name);
+      auto* taker = dynamic_cast<DividedModule*>(modules.at(path).get());
+      while (taker == nullptr && !path.empty()) {
+        path = outer(path);
+        taker = dynamic_cast<DividedModule*>(modules.at(path).get());
+      }
+      if (taker == nullptr) {
+        fail<Unimplemented>(
+            "[mesh] layout: ", name, " is to be cut along \"", cut->axis, "\", but ", modules.at(outer(name))->name(),
+            " computes with whole parameters only; modules that derive ",
+            "from DividedModule, such as the layers Dense, Conv2D, DepthwiseConv2D, BatchNormalization, Embedding and ",
+            "MultiHeadAttention, take parts");
+      }
+      told[taker][path.empty() ? name : name.substr(path.size() + 1)] = axes;
+    }
+  }
+  for (const auto& [taker, axes] : told) taker->divide(axes, core_->topology());
+  const std::string& positions = core_->plan().positions_axis;
+  if (positions.empty()) return;
+  bool any = false;
+  for (const auto& each : module->modules(/*include_self=*/true)) {
+    auto* divider = dynamic_cast<DividesPositions*>(each.get());
+    if (divider != nullptr) divider->divide_positions(positions);
+    any = any || divider != nullptr;
+  }
+  if (any) return;
+  fail<InvalidArgument>("[mesh] sequence_parallel: ", module->name(), " has no positions that it divides; decoder(), ",
+                        "bert() and vision_transformer() have");
+}
+
+const ParameterCut* ParameterLayout::find(const std::string& parameter) const {
+  const auto found = cuts_.find(parameter);
+  return found == cuts_.end() ? nullptr : &found->second;
+}
+
+std::vector<int64_t> ParameterLayout::whole_sizes(const std::string& parameter, torch::IntArrayRef part) const {
+  std::vector<int64_t> sizes = part.vec();
+  if (const ParameterCut* cut = find(parameter)) sizes[static_cast<std::size_t>(cut->dim)] *= cut->parts;
+  return sizes;
+}
+
+torch::Tensor ParameterLayout::part(const std::string& parameter, const torch::Tensor& whole, int local_id) const {
+  const ParameterCut* cut = find(parameter);
+  if (cut == nullptr) return whole;
+  const int replica = core_->replica_id(local_id);
+  const std::vector<int> line = core_->topology().line(cut->axis, replica);
+  const int64_t size = whole.size(cut->dim) / cut->runs / cut->parts;
+  const int64_t begin = (std::find(line.begin(), line.end(), replica) - line.begin()) * size;
+  if (cut->runs == 1) return whole.narrow(cut->dim, begin, size);
+  return whole.unflatten(cut->dim, {cut->runs, size * cut->parts})
+      .narrow(cut->dim + 1, begin, size)
+      .flatten(cut->dim, cut->dim + 1);
+}
+
+// Puts the parts of each run, which came one after the other, next to each other.
+torch::Tensor ParameterLayout::in_runs(const torch::Tensor& parts, const ParameterCut& cut) {
+  if (cut.runs == 1) return parts;
+  const int64_t size = parts.size(cut.dim) / cut.runs / cut.parts;
+  return parts.unflatten(cut.dim, {cut.parts, cut.runs, size})
+      .transpose(cut.dim, cut.dim + 1)
+      .flatten(cut.dim, cut.dim + 2)
+      .contiguous();
+}
+
+// The line of replica 0 if it has replicas of several processes, each of which brings what it has of it; else that of
+// the own first replica.
+torch::Tensor ParameterLayout::whole(const std::string& parameter,
+                                     const std::function<torch::Tensor(int local_id)>& part_of) const {
+  const ParameterCut* cut = find(parameter);
+  torch::Tensor first = part_of(0);
+  if (cut == nullptr) return first;
+  std::vector<torch::Tensor> parts = {first.narrow(cut->dim, 0, 0)};
+  for (const int replica : core_->topology().line(cut->axis, cut->crosses ? 0 : core_->replica_id(0))) {
+    const int local_id = replica - core_->replica_id(0);
+    if (local_id < 0 || local_id >= core_->num_local_replicas()) continue;
+    parts.push_back(part_of(local_id).to(first.device()));
+  }
+  const torch::Tensor here = at::cat(parts, cut->dim);
+  if (!cut->crosses) return in_runs(here, *cut);
+  const auto everywhere = core_->workers().world().all_gather(here.movedim(cut->dim, 0).contiguous());
+  return in_runs(at::cat(everywhere).movedim(0, cut->dim).contiguous(), *cut);
+}
+
+torch::Tensor ParameterLayout::chiefs_whole(const std::string& parameter,
+                                            const std::function<torch::Tensor(int local_id)>& part_of) const {
+  torch::Tensor whole = this->whole(parameter, part_of);
+  const ParameterCut* cut = find(parameter);
+  if (cut == nullptr || !cut->crosses) core_->broadcast_from_chief({&whole, 1});
+  return whole;
+}
+
+bool ParameterLayout::crosses_processes() const {
+  return std::any_of(cuts_.begin(), cuts_.end(), [](const auto& each) { return each.second.crosses; });
+}
+
+}  // namespace cohort

@@ -1,0 +1,211 @@
+#include "wings/sharding/strategy/module_pieces.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "base/access.h"
+#include "base/fail.h"
+#include "strategy/absent.h"
+#include "strategy/holders.h"
+#include "strategy/module_tensors.h"
+#include "wings/mesh/strategy/parameter_layout.h"
+#include "wings/sharding/strategy/parameter_shards.h"
+
+namespace cohort {
+
+namespace {
+
+int64_t place_on_line(const StrategyCore& core, std::string_view axis, int replica) {
+  const std::vector<int> line = core.topology().line(axis, replica);
+  return std::find(line.begin(), line.end(), replica) - line.begin();
+}
+
+// The same tensor on every copy.
+struct OnCopies {
+  ModuleTensor first;
+  std::vector<torch::Tensor> copies;
+};
+
+std::vector<OnCopies> tensors_on(const MirroredModule& module,
+                                 std::vector<ModuleTensor> (*list)(const torch::nn::Module&)) {
+  std::vector<OnCopies> all;
+  for (const auto& copy : module.copies()) {
+    const std::vector<ModuleTensor> own = list(*copy);
+    if (all.empty()) {
+      for (const ModuleTensor& each : own) all.push_back({.first = each, .copies = {}});
+    }
+    for (std::size_t i = 0; i < own.size(); ++i) all[i].copies.push_back(own[i].tensor);
+  }
+  return all;
+}
+
+// Returns the name under which a tensor is in the source. NotFound: under none of its names.
+std::string name_in(const TensorSource& source, const ModuleTensor& own) {
+  std::vector<std::string> names = {own.name};
+  names.insert(names.end(), own.aliases.begin(), own.aliases.end());
+  const auto found =
+      std::find_if(names.begin(), names.end(), [&](const auto& name) { return source.find(name) != nullptr; });
+  if (found != names.end()) return *found;
+  fail<NotFound>("[strategy] load_state: there is no \"", own.name, "\" among the ", source.names().size(),
+                 " given tensors");
+}
+
+void require_fit(const std::string& name, const WholeTensor& given, const torch::Tensor& own,
+                 const std::vector<int64_t>& wanted) {
+  if (given.shape == wanted && given.dtype == own.scalar_type()) return;
+  fail<InvalidArgument>("[strategy] load_state: \"", name, "\" is ", given.dtype, c10::IntArrayRef(given.shape),
+                        ", the module wants ", own.scalar_type(), c10::IntArrayRef(wanted));
+}
+
+void load_shared(const TensorSource& source, const std::string& name, const OnCopies& tensor) {
+  for (const torch::Tensor& parameter : tensor.copies) {
+    ParameterShards& shards = *ParameterShards::of(parameter);
+    const auto own = shards.own_part(parameter);
+    if (!own) continue;
+    const Runs runs{.offset = own->elements.begin, .length = own->elements.size()};
+    shards.fill_own_part(parameter, source.read(name, runs, order_of(parameter.sizes(), parameter.strides())));
+  }
+}
+
+void load_cut(const StrategyCore& core, const TensorSource& source, const std::string& name, const OnCopies& tensor,
+              const ParameterCut& cut) {
+  for (std::size_t r = 0; r < tensor.copies.size(); ++r) {
+    const torch::Tensor own = tensor.copies[r].detach();
+    const Runs runs = runs_of_part(core, cut, source.find(name)->shape, static_cast<int>(r));
+    own.copy_(source.read(name, runs, {}).view(own.sizes()));
+  }
+}
+
+// Returns the parameters of which this worker is the first one that has them, where the stages of a pipeline lie with
+// several workers and some worker does not have all.
+std::optional<std::set<std::string>> held_first(const StrategyCore& core, const std::vector<OnCopies>& parameters) {
+  if (!has_stages(core)) return std::nullopt;
+  NamedTensors own;
+  for (const OnCopies& parameter : parameters) own.emplace_back(parameter.first.name, parameter.first.tensor);
+  std::set<std::string> names;
+  bool all = true;
+  for (const Held& held : held_by_workers(core, own)) {
+    all = all && static_cast<int>(held.workers.size()) == core.num_workers();
+    if (held.workers.front() == core.worker_rank()) names.insert(held.name);
+  }
+  return all ? std::nullopt : std::optional(std::move(names));
+}
+
+}  // namespace
+
+Runs runs_of_part(const StrategyCore& core, const ParameterCut& cut, const std::vector<int64_t>& shape, int local_id) {
+  return runs_of(shape, {.dim = cut.dim,
+                         .part = place_on_line(core, cut.axis, core.replica_id(local_id)),
+                         .parts = cut.parts,
+                         .runs = cut.runs});
+}
+
+bool PartWriters::writes(std::string_view axis, int local_id, std::size_t parameter) {
+  // Each line along the axis has a replica with this part.
+  const Topology& topology = core_.topology();
+  const auto [lines, is_new] = lines_.try_emplace(std::string(axis));
+  if (is_new) lines->second = writers_of(sizes_, topology.size() / topology.axis(axis).size);
+  return lines->second[parameter] == topology.line_number(axis, core_.replica_id(local_id));
+}
+
+std::vector<TensorPiece> own_share(const StrategyCore& core, const NamedTensors& tensors) {
+  std::vector<int64_t> bytes;
+  for (const auto& [name, tensor] : tensors) bytes.push_back(static_cast<int64_t>(tensor.nbytes()));
+  // Workers that make updates of their own differ: the chief's tensors count.
+  const int workers = core.plan().local_sgd.sync_every > 0 ? 1 : core.num_workers();
+  const std::vector<int> writers = writers_of(bytes, workers);
+  std::vector<TensorPiece> own;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (writers[i] == core.worker_rank()) own.push_back(whole_piece(tensors[i].first, tensors[i].second.detach()));
+  }
+  return own;
+}
+
+bool is_divided(const MirroredModule& module) {
+  const std::vector<ModuleTensor> parameters = distinct_parameters(*module.copies().front());
+  const auto is_shared = [](const ModuleTensor& each) { return ParameterShards::of(each.tensor) != nullptr; };
+  return Access::layout(module)->cuts_any() || has_stages(*Access::core(module)) ||
+         std::any_of(parameters.begin(), parameters.end(), is_shared);
+}
+
+std::vector<TensorPiece> pieces_of(const MirroredModule& module, Commons commons) {
+  const StrategyCore& core = *Access::core(module);
+  const ParameterLayout& layout = *Access::layout(module);
+  const std::string& axis = core.plan().sharding.axis;
+  std::vector<TensorPiece> pieces;
+  NamedTensors whole;
+  const std::vector<OnCopies> parameters = tensors_on(module, distinct_parameters);
+  std::vector<int64_t> sizes;
+  for (const OnCopies& parameter : parameters) sizes.push_back(parameter.first.tensor.numel());
+  PartWriters writers(core, std::move(sizes));
+  const auto mine = held_first(core, parameters);
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    const auto& [first, copies] = parameters[p];
+    const ParameterCut* cut = layout.find(first.name);
+    const bool shared = ParameterShards::of(first.tensor) != nullptr;
+    if (shared && first.tensor.numel() == 0) {  // nobody has a part of it
+      whole.emplace_back(first.name, torch::empty(first.tensor.sizes(), first.tensor.scalar_type()));
+    } else if (mine) {
+      if (mine->contains(first.name)) pieces.push_back(whole_piece(first.name, first.tensor.detach()));
+    } else if (!shared && cut == nullptr) {
+      whole.emplace_back(first.name, first.tensor);
+    }
+    for (std::size_t r = 0; r < copies.size(); ++r) {
+      const auto me = static_cast<int>(r);
+      TensorPiece piece{.name = first.name, .whole = {.dtype = first.tensor.scalar_type()}};
+      if (shared && writers.writes(axis, me, p)) {
+        const auto own = ParameterShards::of(copies[r])->own_part(copies[r]);
+        if (!own) continue;
+        piece.whole.shape = copies[r].sizes().vec();
+        piece.whole.order = order_of(copies[r].sizes(), copies[r].strides());
+        piece.runs = {.offset = own->elements.begin, .length = own->elements.size()};
+        piece.values = own->values;
+        pieces.push_back(std::move(piece));
+      } else if (cut != nullptr && writers.writes(cut->axis, me, p)) {
+        piece.whole.shape = layout.whole_sizes(first.name, copies[r].sizes());
+        piece.runs = runs_of_part(core, *cut, piece.whole.shape, me);
+        piece.values = copies[r].detach();
+        pieces.push_back(std::move(piece));
+      }
+    }
+  }
+  for (const auto& [name, buffer] : Access::mean_buffers(module)) whole.emplace_back(name, buffer);
+  if (commons == Commons::kShared) {
+    for (TensorPiece& piece : own_share(core, whole)) pieces.push_back(std::move(piece));
+  } else if (core.worker_rank() == 0) {
+    for (const auto& [name, tensor] : whole) pieces.push_back(whole_piece(name, tensor.detach()));
+  }
+  return pieces;
+}
+
+void load_pieces(const MirroredModule& module, const TensorSource& source) {
+  const torch::NoGradGuard no_grad;
+  const StrategyCore& core = *Access::core(module);
+  const ParameterLayout& layout = *Access::layout(module);
+  std::vector<OnCopies> tensors = tensors_on(module, distinct_parameters);
+  for (OnCopies& buffer : tensors_on(module, distinct_buffers)) tensors.push_back(std::move(buffer));
+  std::set<std::string> used;
+  for (const OnCopies& tensor : tensors) {
+    const ModuleTensor& first = tensor.first;
+    const std::string name = name_in(source, first);
+    used.insert(first.name);
+    used.insert(first.aliases.begin(), first.aliases.end());
+    require_fit(name, *source.find(name), first.tensor, layout.whole_sizes(first.name, first.tensor.sizes()));
+    if (is_absent(first.tensor)) continue;
+    const ParameterCut* cut = layout.find(first.name);
+    if (ParameterShards::of(first.tensor) != nullptr) {
+      load_shared(source, name, tensor);
+    } else if (cut != nullptr) {
+      load_cut(core, source, name, tensor, *cut);
+    } else {
+      const torch::Tensor value = source.read_whole(name);
+      for (const torch::Tensor& own : tensor.copies) own.detach().copy_(value);
+    }
+  }
+  for (const std::string& name : source.names()) {
+    if (!used.contains(name)) fail<NotFound>("[strategy] load_state: the module has no \"", name, "\"");
+  }
+}
+
+}  // namespace cohort

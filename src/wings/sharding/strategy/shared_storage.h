@@ -1,0 +1,41 @@
+// The storage of a unit of shared parameters, and the kernel that fills its memory for operations.
+#pragma once
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/types.h>
+
+#include <cstddef>
+#include <memory>
+
+#include "wings/sharding/strategy/parameter_shards.h"
+
+namespace cohort {
+
+// The dispatch key of shared parameters and their views, which is in front of all others and which no back end has.
+inline constexpr c10::DispatchKey kSharedKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
+
+// Plain memory operations while it lives, which autograd and the kernel do not see.
+class Plainly {
+  c10::impl::ExcludeDispatchKeyGuard shared_{kSharedKey};
+  at::AutoDispatchBelowADInplaceOrView below_;
+};
+
+// The context of the pointer of a unit's storage, by which the unit is found.
+struct SharedPlace {
+  std::shared_ptr<ParameterShards> shards;
+  std::size_t unit = 0;
+  int local_id = 0;
+
+  // Deletes the context when the storage is gone.
+  static void release(void* place);
+  // Returns the place of a tensor's storage; null if it is another one.
+  static const SharedPlace* of(const torch::Tensor& tensor);
+};
+
+// Makes a storage's pointer another one; the context stays.
+void point(c10::StorageImpl& storage, void* data);
+
+// Gives LibTorch the kernel for operations on tensors with the key, once for the process.
+void install_shared_kernel();
+
+}  // namespace cohort

@@ -1,0 +1,2 @@
+#define COHORT_ISA cuda
+#include "wings/vision/data/images/kernels/picture_impl.h"
