@@ -10,8 +10,8 @@
 #include "checkpoint/safetensors.h"
 #include "checkpoint/shards.h"
 #include "device/host_memory.h"
+#include "strategy/module_pieces.h"
 #include "strategy/worker_group.h"
-#include "wings/sharding/strategy/module_pieces.h"
 
 namespace cohort {
 

@@ -6,18 +6,18 @@
 #include <set>
 
 #include "base/access.h"
+#include "base/extension.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/slices.h"
 #include "device/host_memory.h"
 #include "device/identity.h"
+#include "step/parameter_sharing.h"
 #include "strategy/absent.h"
 #include "strategy/line_backward.h"
 #include "strategy/module_tensors.h"
 #include "strategy/placement.h"
 #include "strategy/row_table.h"
-#include "wings/sharding/step/parameter_units.h"
-#include "wings/sharding/step/shard_plan.h"
 
 namespace cohort {
 
@@ -39,10 +39,10 @@ Treatment treatment_of(const Optimizer& rule, const std::string& name, const std
 // Another optimizer has shared the module's parameters, perhaps others of them: each replica gets all of them back.
 void make_whole(const MirroredModule& module) {
   const torch::NoGradGuard no_grad;
-  ParameterShards::Wholes wholes;
+  SharedParameters::Wholes wholes;
   for (const ModuleTensor& parameter : distinct_parameters(*module.copies().front())) {
-    if (ParameterShards::of(parameter.tensor) == nullptr) continue;
-    const torch::Tensor whole = ParameterShards::whole(parameter.tensor, wholes);
+    if (SharedParameters::of(parameter.tensor) == nullptr) continue;
+    const torch::Tensor whole = SharedParameters::whole(parameter.tensor, wholes);
     for (const auto& copy : module.copies()) {
       torch::Tensor own = copy->named_parameters()[parameter.name];
       const torch::Tensor memory = torch::empty_strided(own.sizes(), own.strides(), own.options().requires_grad(false));
@@ -158,29 +158,24 @@ void FlatParameters::lay_out(const MirroredModule& module) {
   }
 }
 
-std::vector<std::size_t> FlatParameters::units_of(const torch::nn::Module& copy, int64_t min_bytes) const {
-  const auto units = parameter_units(copy, min_bytes);
-  std::vector<std::size_t> list;
-  for (const torch::Tensor& tensor : tensors_.front()) list.push_back(units.at(tensor_id(tensor)));
-  return list;
-}
-
-// Slices are of the same size, unless the rule needs whole parameters: these are not cut then.
-std::vector<int64_t> FlatParameters::cuts_of(const FlatGroup& group, const Optimizer& rule, int owners,
-                                             bool by_kernels) const {
-  if (takes_whole(rule, by_kernels)) return cuts_between(*this, group, owners);
-  return even_cuts({0, group.size}, owners);
-}
-
 void FlatParameters::share(const MirroredModule& module, const Optimizer& rule) {
   const torch::NoGradGuard no_grad;
   const std::shared_ptr<StrategyCore>& core = Access::core(module);
   const ShardingOptions& sharding = core->plan().sharding;
-  group(units_of(*module.copies().front(), sharding.min_unit_bytes));
+  const std::vector<ParameterSharing>& wings = extensions<ParameterSharing>();
+  if (wings.empty()) {
+    fail<Unimplemented>("[optimizer] sharding.stage is ", sharding.stage,
+                        ", for which this build has no wing sharding");
+  }
+  const ParameterSharing& sharing = wings.front();
+  const auto unit_of = sharing.units(*module.copies().front(), sharding.min_unit_bytes);
+  std::vector<std::size_t> numbers;
+  for (const torch::Tensor& tensor : tensors_.front()) numbers.push_back(unit_of.at(tensor_id(tensor)));
+  group(numbers);
   std::vector<ParameterUnit> units;
-  ParameterShards::UnitOptions options;
+  std::vector<std::vector<torch::TensorOptions>> options;
   for (FlatGroup& group : groups_) {
-    group.cuts = cuts_of(group, rule, core->topology().axis(sharding.axis).size, updates_by_kernels(*core, *this));
+    group.cuts = sharing.cuts(*this, group, rule, *core);
     ParameterUnit& unit = units.emplace_back(ParameterUnit{.size = group.size, .cuts = group.cuts, .parts = {}});
     for (const std::size_t p : group.members) {
       unit.parts.push_back({.name = parameters_[p].name, .offset = parameters_[p].offset, .size = parameters_[p].size});
@@ -188,17 +183,17 @@ void FlatParameters::share(const MirroredModule& module, const Optimizer& rule) 
     std::vector<torch::TensorOptions>& each = options.emplace_back();
     for (const auto& own : tensors_) each.push_back(own[group.members.front()].options().requires_grad(false));
   }
-  shards_ = std::make_shared<ParameterShards>(core, std::move(units), std::move(options));
+  shared_ = sharing.make(core, std::move(units), std::move(options));
   for (std::size_t g = 0; g < groups_.size(); ++g) {
     for (std::size_t r = 0; r < tensors_.size(); ++r) {
-      const torch::Tensor flat = shards_->make_flat(g, static_cast<int>(r));
+      const torch::Tensor flat = shared_->make_flat(g, static_cast<int>(r));
       groups_[g].copies.push_back(flat);
       for (const std::size_t p : groups_[g].members) {
         const torch::Tensor before = tensors_[r][p].detach();
         tensors_[r][p].set_data(
-            ParameterShards::view(flat, parameters_[p].shape, parameters_[p].strides, parameters_[p].offset));
+            shared_->view(flat, parameters_[p].shape, parameters_[p].strides, parameters_[p].offset));
         tensors_[r][p].mutable_grad().reset();
-        shards_->fill(tensors_[r][p], before);
+        shared_->fill(tensors_[r][p], before);
       }
     }
   }
@@ -224,7 +219,7 @@ void FlatParameters::note_homes() {
 }
 
 const void* FlatParameters::home_of(const torch::Tensor& parameter) const {
-  return shards_ == nullptr ? memory_id(parameter) : ParameterShards::home(parameter);
+  return shared_ == nullptr ? memory_id(parameter) : SharedParameters::home(parameter);
 }
 
 torch::Tensor FlatParameters::part_of(const torch::Tensor& flat, std::size_t parameter) const {

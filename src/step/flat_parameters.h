@@ -14,8 +14,8 @@
 #include "cohort/optimizer.h"
 #include "optimizer/update_rule.h"
 #include "strategy/core.h"
-#include "wings/mesh/strategy/parameter_layout.h"
-#include "wings/sharding/strategy/parameter_shards.h"
+#include "strategy/parameter_layout.h"
+#include "strategy/shared_parameters.h"
 
 namespace cohort {
 
@@ -53,9 +53,9 @@ class FlatParameters {
 
   const std::vector<FlatParameter>& parameters() const { return parameters_; }
   const std::vector<FlatGroup>& groups() const { return groups_; }
-  // Returns the shards of parameters that the replicas share: unit g is group g, of which the copies have no memory of
+  // Returns the parameters that the replicas share: unit g is group g, of which the copies have no memory of
   // their own. Null where each replica has all parameters.
-  const std::shared_ptr<ParameterShards>& shards() const { return shards_; }
+  const std::shared_ptr<SharedParameters>& shared() const { return shared_; }
   // Returns which parameters are cut, so that a replica's copy has its part of them.
   const ParameterLayout& layout() const { return *layout_; }
   // Returns a parameter's part of a flat tensor of its group, in its shape and layout.
@@ -102,11 +102,9 @@ class FlatParameters {
   void lay_out(const MirroredModule& module);
   // The parameters become units that the replicas share.
   void share(const MirroredModule& module, const Optimizer& rule);
-  std::vector<std::size_t> units_of(const torch::nn::Module& copy, int64_t min_bytes) const;
   // Returns 1 for the weights of row tables, which other processes keep, and 0 for other parameters; nothing without
   // such tables.
   std::vector<std::size_t> tables_apart(const torch::nn::Module& copy) const;
-  std::vector<int64_t> cuts_of(const FlatGroup& group, const Optimizer& rule, int owners, bool by_kernels) const;
   // Returns what tells whether a parameter is where it was put.
   const void* home_of(const torch::Tensor& parameter) const;
   // Where work is recorded there is no memory to lay anything out in: each parameter is a group of its own.
@@ -119,7 +117,7 @@ class FlatParameters {
   std::vector<FlatGroup> groups_;
   std::vector<std::vector<torch::Tensor>> tensors_;  // [replica][parameter]
   std::vector<std::vector<const void*>> homes_;      // the address where each must be
-  std::shared_ptr<ParameterShards> shards_;
+  std::shared_ptr<SharedParameters> shared_;
   std::shared_ptr<const ParameterLayout> layout_;
   std::vector<std::string> all_names_;
   std::vector<bool> counted_;

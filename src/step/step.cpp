@@ -7,6 +7,7 @@
 #include "step/step.h"
 
 #include "base/access.h"
+#include "base/extension.h"
 #include "base/fail.h"
 #include "base/tracer.h"
 #include "cohort/strategy.h"
@@ -14,6 +15,7 @@
 #include "device/backend.h"
 #include "step/exchange/in_shards.h"
 #include "step/step_engine.h"
+#include "step/step_in_parts.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
 #include "strategy/replica_scope.h"
@@ -22,8 +24,9 @@
 namespace cohort {
 
 Step::Step(MirroredModule module, Optimizer rule) : module_(std::move(module)), rule_(std::move(rule)) {
-  build();
   StrategyCore& core = *Access::core(module_);
+  if (core.plan().in_microbatches) in_parts_ = extensions<MakeStepInParts>().front().make();
+  build();
   if (core.joins() && rule_.gradient().gradient_accumulation_steps > 1) {
     state_->keep_sums();
     core.begin_outside();  // they are no part of the first step
@@ -36,7 +39,7 @@ Step::~Step() {
   Access::core(module_)->optimizers().remove(*this);
 }
 
-// place() that failed has left neither.
+// leave() that failed has left neither.
 void Step::drop_step() {
   if (flat_) flat_->drop_gradients();
   if (exchange_) exchange_->drop_step();
@@ -44,12 +47,21 @@ void Step::drop_step() {
 
 void Step::build() {
   flat_ = std::make_unique<FlatParameters>(module_, rule_);
-  find_stages();
+  if (in_parts_) in_parts_->laid_out(*this);
   exchange_ = make_exchange(module_, *flat_, rule_);
   state_ = std::make_unique<OptimizerState>(*Access::core(module_), rule_, *flat_, *exchange_);
   names_.clear();
   for (const FlatParameter& parameter : flat_->parameters()) names_.push_back(parameter.name);
   kept_ = std::vector<Kept>(static_cast<std::size_t>(Access::core(module_)->num_local_replicas()));
+}
+
+void Step::leave(const std::function<void()>& make_absent, const std::vector<std::size_t>& left) {
+  const std::unique_ptr<FlatParameters> flat_before = std::move(flat_);
+  const std::unique_ptr<Exchange> exchange_before = std::move(exchange_);
+  const std::unique_ptr<OptimizerState> state_before = std::move(state_);
+  make_absent();
+  build();
+  state_->go_on_from(*state_before, *exchange_before, *flat_before, left);
 }
 
 HeldBytes Step::held_bytes() const {
@@ -58,7 +70,10 @@ HeldBytes Step::held_bytes() const {
 }
 
 void Step::minimize(Replica& replica, const torch::Tensor& loss) {
-  if (ReplicaScope* const call = thread_context().replica_scope) return minimize_later(*call, replica, loss);
+  if (ReplicaScope* const scope = thread_context().replica_scope) {
+    require_loss(replica, loss);
+    return in_parts_->minimize(*this, *scope, replica, loss);
+  }
   const bool keeps_whole = rule_.gradient().gradient_accumulation_steps > 1 && exchange_->shards() == nullptr;
   if (keeps_whole) return apply_gradients(replica, gradients(replica, loss), /*reduced=*/false);
   require_loss(replica, loss);
@@ -80,30 +95,6 @@ const StepEngine* Step::engine() {
   if (tracer == nullptr) return nullptr;
   if (tracer->steps() == nullptr) fail<Internal>("[optimizer] a step came where a tracer has no engine for steps");
   return tracer->steps();
-}
-
-// The schedule of a pipeline makes the backward passes of all microbatches, and then there is one update.
-void Step::minimize_later(ReplicaScope& call, const Replica& replica, const torch::Tensor& loss) {
-  require_loss(replica, loss);
-  const auto update_all = [step = shared_from_this()](Replica& own, std::vector<torch::Tensor> sums) {
-    for (const torch::Tensor& other : step->flat_->take_gradients(own.local_id())) {
-      if (!other.defined()) continue;
-      fail<Unimplemented>("[optimizer] minimize: a parameter has a gradient of another backward(), which a pipeline ",
-                          "does not add; make it a part of the loss");
-    }
-    step->join(own);
-    sums = step->over_stages(own, std::move(sums));
-    step->flat_->note_reached(own.local_id(), sums);
-    step->update(own, {.gradients = std::move(sums), .scaled = true});
-  };
-  LaterStep later{.owner = this,
-                  .loss = scaled(replica, loss),
-                  .parameters = flat_->tensors(replica.local_id()),
-                  .update = update_all};
-  if (!stages_.placed) {
-    later.place = [step = shared_from_this()](const std::vector<const TensorsUsed*>& used) { step->place(used); };
-  }
-  call.minimize(std::move(later));
 }
 
 std::vector<torch::Tensor> Step::gradients(Replica& replica, const torch::Tensor& loss) {

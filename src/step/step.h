@@ -16,12 +16,11 @@
 #include "step/optimizer_state.h"
 #include "strategy/live_optimizers.h"
 #include "strategy/memory_holders.h"
-#include "wings/pipeline/step/stages_of_step.h"
 
 namespace cohort {
 
-class ReplicaScope;
 class StepEngine;
+class StepInParts;
 
 class Step : public std::enable_shared_from_this<Step>, public HoldsMemory, public LiveOptimizer {
  public:
@@ -52,6 +51,7 @@ class Step : public std::enable_shared_from_this<Step>, public HoldsMemory, publ
 
  private:
   friend class StepEngine;
+  friend class StepInParts;
   // The data that an engine keeps for the steps of one replica.
   struct Kept {
     std::any own;
@@ -60,12 +60,8 @@ class Step : public std::enable_shared_from_this<Step>, public HoldsMemory, publ
 
   // Makes all that depends on which parameters this process has.
   void build();
-  // Where the stages of a pipeline lie with several processes: finds out who has which parameters, leaves this process
-  // those that its stages have used, and takes sums of this process's chunks to those of the parameters that it has.
-  void find_stages();
-  void place(const std::vector<const TensorsUsed*>& used);
-  std::vector<torch::Tensor> over_stages(const Replica& replica, std::vector<torch::Tensor> sums) const;
-  void minimize_later(ReplicaScope& call, const Replica& replica, const torch::Tensor& loss);
+  // Calls a function that makes parameters absent, and goes on with those that are left, which had these numbers.
+  void leave(const std::function<void()>& make_absent, const std::vector<std::size_t>& left);
   torch::Tensor scaled(const Replica& replica, const torch::Tensor& loss);
   // Returns what makes the steps of this thread; null: they are made at once.
   static const StepEngine* engine();
@@ -98,8 +94,8 @@ class Step : public std::enable_shared_from_this<Step>, public HoldsMemory, publ
   std::unique_ptr<OptimizerState> state_;
   std::vector<Kept> kept_;  // [replica], each used by its own thread
   std::vector<std::string> names_;
-  std::string call_;  // the text by which replicas compare their steps
-  StagesOfStep stages_;
+  std::string call_;                       // the text by which replicas compare their steps
+  std::unique_ptr<StepInParts> in_parts_;  // null: a function gets the whole share
 };
 
 }  // namespace cohort

@@ -11,8 +11,8 @@
 #include "strategy/core.h"
 #include "strategy/holders.h"
 #include "strategy/module_tensors.h"
-#include "wings/mesh/strategy/parameter_layout.h"
-#include "wings/sharding/strategy/parameter_shards.h"
+#include "strategy/parameter_layout.h"
+#include "strategy/shared_parameters.h"
 
 namespace cohort {
 
@@ -23,7 +23,7 @@ using Sums = std::vector<uint32_t>;  // of the parameters of one replica
 Sums sums_of(const torch::nn::Module& copy, const ParameterLayout& layout, bool staged) {
   Sums sums;
   for (const ModuleTensor& parameter : distinct_parameters(copy)) {
-    if (ParameterShards::of(parameter.tensor) != nullptr || layout.find(parameter.name) != nullptr || staged) {
+    if (SharedParameters::of(parameter.tensor) != nullptr || layout.find(parameter.name) != nullptr || staged) {
       sums.push_back(0);  // of which there is one copy, or which others have another part of
       continue;
     }

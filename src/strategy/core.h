@@ -17,7 +17,6 @@
 
 #include "base/forks.h"
 #include "cohort/device.h"
-#include "cohort/parallel/mesh_strategy.h"
 #include "cohort/replica.h"
 #include "cohort/strategy.h"
 #include "cohort/topology.h"
@@ -27,13 +26,19 @@
 #include "strategy/live_optimizers.h"
 #include "strategy/memory_holders.h"
 #include "strategy/placement.h"
+#include "strategy/plan_extras.h"
 #include "strategy/replica_runner.h"
 #include "wings/mesh/strategy/cores.h"
 
 namespace cohort {
 
 class DeviceBackend;
+class ParameterLayout;
 class WorkerGroup;
+
+// Leaves each copy of a module, which has whole parameters, its replica's parts of them, and returns which they are.
+using DivideModule = std::function<std::shared_ptr<const ParameterLayout>(
+    const std::shared_ptr<StrategyCore>& core, const std::vector<std::shared_ptr<torch::nn::Module>>& copies)>;
 
 // Returns the group of this process alone.
 std::shared_ptr<WorkerGroup> only_this_process();
@@ -52,12 +57,10 @@ struct StrategyPlan {
   ExchangeOptions exchange;
   ShardingOptions sharding = {};       // the states that the replicas share
   LocalSgdOptions local_sgd = {};      // the exchange of parameters in place of gradients
-  LayoutMap layout = {};               // the parameters of which the replicas have parts
+  DivideModule divide = {};            // how replicas have parts of parameters; empty: each has all of them
   MakeRunner runner = whole_shares();  // how a replica carries out its part of a run
   int devices_per_replica = 1;         // those of which the replica's is the first
-  int chunks = 1;                      // the parts in which a replica runs a model
   bool in_microbatches = false;        // functions get a part of a replica's share at a time
-  std::vector<std::string> cut = {};   // the names of the places where the later ones begin
   int sharing_cores = 1;               // the number of processes that use the cores of this machine alike
   // The most memory that the inputs of the steps of one launch may take on a device (StrategyCore::gather_steps).
   int64_t loop_input_bytes = int64_t{256} << 20;
@@ -69,9 +72,7 @@ struct StrategyPlan {
   bool records_with_others = false;
   // The axis along which the replicas have parts of inputs; empty: none.
   std::string space_axis = {};
-  SequenceAttention attention = SequenceAttention::kRing;  // how they attend to each other's
-  // The axis of cut parameters along which models divide positions between them; empty: none.
-  std::string positions_axis = {};
+  PlanExtras extras = {};
 };
 
 class StrategyCore : public std::enable_shared_from_this<StrategyCore> {

@@ -16,9 +16,9 @@
 #include "strategy/core.h"
 #include "strategy/holders.h"
 #include "strategy/module_tensors.h"
+#include "strategy/parameter_layout.h"
+#include "strategy/shared_parameters.h"
 #include "strategy/worker_group.h"
-#include "wings/mesh/strategy/parameter_layout.h"
-#include "wings/sharding/strategy/parameter_shards.h"
 
 namespace cohort {
 
@@ -79,7 +79,7 @@ void require_own(const std::vector<ModuleTensor>& first, const std::vector<Modul
 void copy_values(const NamedTensors& from, const NamedTensors& to) {
   const torch::NoGradGuard no_grad;
   for (std::size_t i = 0; i < from.size(); ++i) {
-    if (ParameterShards::of(to[i].second) != nullptr || is_absent(to[i].second)) continue;
+    if (SharedParameters::of(to[i].second) != nullptr || is_absent(to[i].second)) continue;
     to[i].second.detach().copy_(from[i].second);
   }
 }
@@ -108,7 +108,7 @@ std::size_t load_tensor(const ModuleTensor& own, const std::map<std::string, tor
     }
   }
   if (names.empty()) return 0;
-  if (ParameterShards* shards = ParameterShards::of(own.tensor)) {
+  if (SharedParameters* shards = SharedParameters::of(own.tensor)) {
     shards->load(own.tensor, given.at(names.front()));
   } else if (!is_absent(own.tensor)) {
     own.tensor.detach().copy_(layout.part(own.name, given.at(names.front()), local_id));
@@ -120,10 +120,10 @@ std::size_t load_tensor(const ModuleTensor& own, const std::map<std::string, tor
 void start_from_chief(const StrategyCore& core, const NamedTensors& parameters, const NamedTensors& buffers,
                       const ParameterLayout& layout) {
   std::vector<torch::Tensor> tensors;
-  ParameterShards* shared = nullptr;
+  SharedParameters* shared = nullptr;
   for (const NamedTensors* list : {&parameters, &buffers}) {
     for (const auto& [name, tensor] : *list) {
-      ParameterShards* shards = ParameterShards::of(tensor);
+      SharedParameters* shards = SharedParameters::of(tensor);
       if (shards == nullptr && layout.find(name) == nullptr) tensors.push_back(tensor.detach());
       if (shards != nullptr) shared = shards;  // all have the same
     }
@@ -280,8 +280,8 @@ void MirroredModule::synchronize_buffers() const {
 
 NamedTensors MirroredModule::state() const {
   NamedTensors list = parameters_of(*copies_.front());
-  ParameterShards::Wholes wholes;
-  for (auto& [name, tensor] : list) tensor = ParameterShards::whole(tensor, wholes);
+  SharedParameters::Wholes wholes;
+  for (auto& [name, tensor] : list) tensor = SharedParameters::whole(tensor, wholes);
   if (has_stages(*core_)) {
     const NamedTensors all = from_holders(*core_, list);
     const std::map<std::string, torch::Tensor> values(all.begin(), all.end());
@@ -329,7 +329,7 @@ MirroredModule Strategy::mirror_modules(const std::function<std::shared_ptr<torc
     backend_of(where.torch_device).move(*copies.back(), where.torch_device);
   }
   MirroredModule module(core_, std::move(copies));
-  module.layout_ = std::make_shared<ParameterLayout>(core_, module.copies_);
+  if (core_->plan().divide) module.layout_ = core_->plan().divide(core_, module.copies_);
   return module;
 }
 

@@ -8,10 +8,10 @@
 
 #include "base/access.h"
 #include "strategy/core.h"
+#include "strategy/module_pieces.h"
 #include "tests/equivalence/outcomes.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
-#include "wings/sharding/strategy/module_pieces.h"
 
 namespace cohort::equivalence {
 

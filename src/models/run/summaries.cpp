@@ -5,7 +5,7 @@
 #include "base/regular_file.h"
 #include "checkpoint/wholes_on_chief.h"
 #include "strategy/memory_use.h"
-#include "wings/sharding/strategy/module_pieces.h"
+#include "strategy/module_pieces.h"
 
 namespace cohort {
 

@@ -9,7 +9,7 @@
 #include "strategy/core.h"
 #include "strategy/holders.h"
 #include "strategy/module_tensors.h"
-#include "wings/mesh/strategy/parameter_layout.h"
+#include "strategy/parameter_layout.h"
 #include "wings/xla/record/function_recording.h"
 
 namespace cohort {

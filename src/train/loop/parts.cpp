@@ -16,10 +16,10 @@
 #include "step/step.h"
 #include "strategy/absent.h"
 #include "strategy/holders.h"
+#include "strategy/module_pieces.h"
 #include "strategy/module_tensors.h"
+#include "strategy/parameter_layout.h"
 #include "train/loop/worker_checkpoints.h"
-#include "wings/mesh/strategy/parameter_layout.h"
-#include "wings/sharding/strategy/module_pieces.h"
 
 namespace cohort {
 

@@ -12,12 +12,12 @@
 #include "checkpoint/wholes_on_chief.h"
 #include "device/identity.h"
 #include "strategy/core.h"
+#include "strategy/module_pieces.h"
 #include "strategy/module_tensors.h"
 #include "train/loop/loop.h"
 #include "train/loop/parts.h"
 #include "train/model/kept_modes.h"
 #include "train/model/model_state.h"
-#include "wings/sharding/strategy/module_pieces.h"
 
 namespace cohort {
 

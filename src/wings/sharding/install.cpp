@@ -1,8 +1,16 @@
 // What this wing gives the core.
 #include "base/extension.h"
+#include "step/parameter_sharing.h"
+#include "wings/sharding/step/parameter_units.h"
+#include "wings/sharding/step/shard_plan.h"
 
 namespace cohort {
 
-void install_sharding() {}
+void install_sharding() {
+  extend(ParameterSharing{.units = parameter_units, .cuts = cuts_of, .make = [](auto core, auto units, auto options) {
+                            return std::static_pointer_cast<SharedParameters>(std::make_shared<ParameterShards>(
+                                std::move(core), std::move(units), std::move(options)));
+                          }});
+}
 
 }  // namespace cohort

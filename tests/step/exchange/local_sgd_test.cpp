@@ -7,9 +7,9 @@
 #include "cohort/error.h"
 #include "cohort/optimizer.h"
 #include "step/step.h"
+#include "strategy/module_pieces.h"
 #include "tests/support/errors.h"
 #include "tests/support/workers.h"
-#include "wings/sharding/strategy/module_pieces.h"
 
 namespace cohort::local_sgd_test {
 namespace {

@@ -1,6 +1,9 @@
 // The part of a plan that strategies on a mesh have in common.
 #pragma once
 
+#include <torch/nn/module.h>
+
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +12,17 @@
 #include "strategy/strategies/devices.h"
 
 namespace cohort {
+
+// What a plan on a mesh has beside the core's.
+struct MeshExtras {
+  LayoutMap layout = {};            // the parameters of which the replicas have parts
+  std::string positions_axis = {};  // of cut parameters along which models divide positions; empty: none
+  SequenceAttention attention = SequenceAttention::kRing;  // how replicas with positions attend to each other's
+};
+
+// Divides a module as the extras of the plan say (DivideModule). Errors: see MeshOptions::layout and DividedModule.
+std::shared_ptr<const ParameterLayout> divide_module(const std::shared_ptr<StrategyCore>& core,
+                                                     const std::vector<std::shared_ptr<torch::nn::Module>>& copies);
 
 // Returns a plan with the layout and the exchange of the options, over these devices of this process; its topology is
 // not yet that of the mesh. Errors: see MeshStrategy.

@@ -95,7 +95,7 @@ void divide_inputs(StrategyPlan& plan, const DeviceMesh& mesh, const MeshOptions
   }
   std::vector<int64_t> train = options.input_partition_dims;
   if (!wanted && space[0] == kSequence) train = {1, mesh.topology().axis(space[0]).size};
-  plan.attention = options.attention;
+  plan.extras.get<MeshExtras>().attention = options.attention;
   divide_inputs_along(plan, "mesh", space[0], train, options.eval_input_partition_dims);
 }
 
@@ -104,8 +104,10 @@ StrategyPlan mesh_plan(const std::string& name, const DeviceMesh& mesh, const Me
   require_layout(mesh, options.layout);
   StrategyPlan plan = local_plan(name, choose_devices(name, devices));
   require_lines("[mesh]", plan.devices);
-  plan.layout = options.layout;
-  if (options.sequence_parallel) plan.positions_axis = only_model_axis(mesh);
+  MeshExtras& extras = plan.extras.get<MeshExtras>();
+  extras.layout = options.layout;
+  if (options.sequence_parallel) extras.positions_axis = only_model_axis(mesh);
+  plan.divide = divide_module;
   plan.exchange = options.exchange;
   return plan;
 }

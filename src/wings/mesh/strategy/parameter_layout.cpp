@@ -1,4 +1,4 @@
-#include "wings/mesh/strategy/parameter_layout.h"
+// Divides the parameters of a module as a layout says.
 
 #include <ATen/Functions.h>
 #include <c10/util/StringUtil.h>
@@ -8,7 +8,9 @@
 
 #include "base/fail.h"
 #include "strategy/divides_positions.h"
-#include "strategy/worker_group.h"
+#include "strategy/module_tensors.h"
+#include "strategy/parameter_layout.h"
+#include "wings/mesh/strategy/mesh_plan.h"
 #include "wings/mesh/strategy/packed_parameters.h"
 
 namespace cohort {
@@ -57,25 +59,39 @@ bool crosses_processes(const Topology& topology, const std::string& axis) {
   return false;
 }
 
-}  // namespace
-
-ParameterLayout::ParameterLayout(std::shared_ptr<const StrategyCore> core,
-                                 const std::vector<std::shared_ptr<torch::nn::Module>>& copies)
-    : core_(std::move(core)) {
-  find_cuts(core_->plan().layout, *copies.front());
-  if (!cuts_any()) return;
-  const torch::NoGradGuard no_grad;
-  for (std::size_t r = 0; r < copies.size(); ++r) {
-    tell_modules(copies[r]);
-    for (const ModuleTensor& parameter : distinct_parameters(*copies[r])) {
-      if (find(parameter.name) == nullptr) continue;
-      torch::Tensor own = parameter.tensor;
-      own.set_data(part(parameter.name, own.detach(), static_cast<int>(r)).clone());
-    }
+// Returns how a parameter is cut, which is `runs` parameters; nothing if it is not.
+std::optional<ParameterCut> cut_of(const Topology& topology, const ModuleTensor& parameter, const ParameterAxes& axes,
+                                   int64_t runs) {
+  const torch::Tensor& tensor = parameter.tensor;
+  if (static_cast<int64_t>(axes.size()) != tensor.dim()) {
+    fail<InvalidArgument>("[mesh] layout: ", parameter.name, " has the shape ", tensor.sizes(), ", but ", text_of(axes),
+                          " has ", axes.size(), " axes, wanted one a dimension (\"\": not cut)");
   }
+  const auto named = [](const std::string& axis) { return !axis.empty(); };
+  if (std::count_if(axes.begin(), axes.end(), named) > 1) {
+    fail<Unimplemented>("[mesh] layout: ", parameter.name, " is to be cut along ", text_of(axes),
+                        ", but a parameter can be cut along one axis only");
+  }
+  const auto cut = std::find_if(axes.begin(), axes.end(), named);
+  if (cut == axes.end()) return std::nullopt;
+  const int64_t dim = cut - axes.begin();
+  const int parts = topology.axis(*cut).size;
+  if (dim > 0) runs = 1;
+  const int64_t size = tensor.size(dim) / runs;
+  if (size % parts != 0) {
+    fail<InvalidArgument>("[mesh] layout: dimension ", dim, " of ", parameter.name, " has ",
+                          runs == 1 ? "" : c10::str(runs, " times "), size, " elements, which ", parts,
+                          " replicas along \"", *cut,
+                          "\" do not divide; sizes of the axis that would: ", sizes_that_fit(size));
+  }
+  return ParameterCut{
+      .axis = *cut, .dim = dim, .parts = parts, .runs = runs, .crosses = crosses_processes(topology, *cut)};
 }
 
-void ParameterLayout::find_cuts(const LayoutMap& map, const torch::nn::Module& module) {
+using Cuts = std::map<std::string, ParameterCut>;
+
+Cuts find_cuts(const Topology& topology, const LayoutMap& map, const torch::nn::Module& module) {
+  Cuts cuts;
   std::set<std::size_t> used;
   const std::vector<ModuleTensor> parameters = distinct_parameters(module);
   for (const ModuleTensor& parameter : parameters) {
@@ -91,7 +107,9 @@ void ParameterLayout::find_cuts(const LayoutMap& map, const torch::nn::Module& m
       }
       entry = found;
     }
-    if (entry) add_cut(parameter, map.entries()[*entry].second, runs_of(parameter.name, module));
+    if (!entry) continue;
+    const auto cut = cut_of(topology, parameter, map.entries()[*entry].second, runs_of(parameter.name, module));
+    if (cut) cuts[parameter.name] = *cut;
   }
   for (std::size_t i = 0; i < map.entries().size(); ++i) {
     if (used.contains(i)) continue;
@@ -100,40 +118,12 @@ void ParameterLayout::find_cuts(const LayoutMap& map, const torch::nn::Module& m
     fail<InvalidArgument>("[mesh] layout: \"", map.entries()[i].first, "\" matches no parameter of the module, only ",
                           c10::Join(", ", names), " are there");
   }
-}
-
-void ParameterLayout::add_cut(const ModuleTensor& parameter, const ParameterAxes& axes, int64_t runs) {
-  const torch::Tensor& tensor = parameter.tensor;
-  if (static_cast<int64_t>(axes.size()) != tensor.dim()) {
-    fail<InvalidArgument>("[mesh] layout: ", parameter.name, " has the shape ", tensor.sizes(), ", but ", text_of(axes),
-                          " has ", axes.size(), " axes, wanted one a dimension (\"\": not cut)");
-  }
-  const auto named = [](const std::string& axis) { return !axis.empty(); };
-  if (std::count_if(axes.begin(), axes.end(), named) > 1) {
-    fail<Unimplemented>("[mesh] layout: ", parameter.name, " is to be cut along ", text_of(axes),
-                        ", but a parameter can be cut along one axis only");
-  }
-  const auto cut = std::find_if(axes.begin(), axes.end(), named);
-  if (cut == axes.end()) return;
-  const int64_t dim = cut - axes.begin();
-  const int parts = core_->topology().axis(*cut).size;
-  if (dim > 0) runs = 1;
-  const int64_t size = tensor.size(dim) / runs;
-  if (size % parts != 0) {
-    fail<InvalidArgument>("[mesh] layout: dimension ", dim, " of ", parameter.name, " has ",
-                          runs == 1 ? "" : c10::str(runs, " times "), size, " elements, which ", parts,
-                          " replicas along \"", *cut,
-                          "\" do not divide; sizes of the axis that would: ", sizes_that_fit(size));
-  }
-  cuts_[parameter.name] = {.axis = *cut,
-                           .dim = dim,
-                           .parts = parts,
-                           .runs = runs,
-                           .crosses = cohort::crosses_processes(core_->topology(), *cut)};
+  return cuts;
 }
 
 // Each parameter belongs to the innermost module around it that computes with parts.
-void ParameterLayout::tell_modules(const std::shared_ptr<torch::nn::Module>& module) const {
+void tell_modules(const StrategyCore& core, const ParameterLayout& layout,
+                  const std::shared_ptr<torch::nn::Module>& module) {
   std::map<std::string, std::shared_ptr<torch::nn::Module>> modules = {{"", module}};
   for (const auto& each : module->named_modules("", /*include_self=*/false)) modules[each.key()] = each.value();
   const auto outer = [](const std::string& path) {
@@ -141,7 +131,7 @@ void ParameterLayout::tell_modules(const std::shared_ptr<torch::nn::Module>& mod
   };
   std::map<DividedModule*, std::map<std::string, ParameterAxes>> told;
   for (const ModuleTensor& parameter : distinct_parameters(*module)) {
-    const ParameterCut* cut = find(parameter.name);
+    const ParameterCut* cut = layout.find(parameter.name);
     if (cut == nullptr) continue;
     ParameterAxes axes(static_cast<std::size_t>(parameter.tensor.dim()));
     axes[static_cast<std::size_t>(cut->dim)] = cut->axis;
@@ -162,8 +152,8 @@ void ParameterLayout::tell_modules(const std::shared_ptr<torch::nn::Module>& mod
       told[taker][path.empty() ? name : name.substr(path.size() + 1)] = axes;
     }
   }
-  for (const auto& [taker, axes] : told) taker->divide(axes, core_->topology());
-  const std::string& positions = core_->plan().positions_axis;
+  for (const auto& [taker, axes] : told) taker->divide(axes, core.topology());
+  const std::string& positions = core.plan().extras.find<MeshExtras>()->positions_axis;
   if (positions.empty()) return;
   bool any = false;
   for (const auto& each : module->modules(/*include_self=*/true)) {
@@ -176,69 +166,23 @@ void ParameterLayout::tell_modules(const std::shared_ptr<torch::nn::Module>& mod
                         "bert() and vision_transformer() have");
 }
 
-const ParameterCut* ParameterLayout::find(const std::string& parameter) const {
-  const auto found = cuts_.find(parameter);
-  return found == cuts_.end() ? nullptr : &found->second;
-}
+}  // namespace
 
-std::vector<int64_t> ParameterLayout::whole_sizes(const std::string& parameter, torch::IntArrayRef part) const {
-  std::vector<int64_t> sizes = part.vec();
-  if (const ParameterCut* cut = find(parameter)) sizes[static_cast<std::size_t>(cut->dim)] *= cut->parts;
-  return sizes;
-}
-
-torch::Tensor ParameterLayout::part(const std::string& parameter, const torch::Tensor& whole, int local_id) const {
-  const ParameterCut* cut = find(parameter);
-  if (cut == nullptr) return whole;
-  const int replica = core_->replica_id(local_id);
-  const std::vector<int> line = core_->topology().line(cut->axis, replica);
-  const int64_t size = whole.size(cut->dim) / cut->runs / cut->parts;
-  const int64_t begin = (std::find(line.begin(), line.end(), replica) - line.begin()) * size;
-  if (cut->runs == 1) return whole.narrow(cut->dim, begin, size);
-  return whole.unflatten(cut->dim, {cut->runs, size * cut->parts})
-      .narrow(cut->dim + 1, begin, size)
-      .flatten(cut->dim, cut->dim + 1);
-}
-
-// Puts the parts of each run, which came one after the other, next to each other.
-torch::Tensor ParameterLayout::in_runs(const torch::Tensor& parts, const ParameterCut& cut) {
-  if (cut.runs == 1) return parts;
-  const int64_t size = parts.size(cut.dim) / cut.runs / cut.parts;
-  return parts.unflatten(cut.dim, {cut.parts, cut.runs, size})
-      .transpose(cut.dim, cut.dim + 1)
-      .flatten(cut.dim, cut.dim + 2)
-      .contiguous();
-}
-
-// The line of replica 0 if it has replicas of several processes, each of which brings what it has of it; else that of
-// the own first replica.
-torch::Tensor ParameterLayout::whole(const std::string& parameter,
-                                     const std::function<torch::Tensor(int local_id)>& part_of) const {
-  const ParameterCut* cut = find(parameter);
-  torch::Tensor first = part_of(0);
-  if (cut == nullptr) return first;
-  std::vector<torch::Tensor> parts = {first.narrow(cut->dim, 0, 0)};
-  for (const int replica : core_->topology().line(cut->axis, cut->crosses ? 0 : core_->replica_id(0))) {
-    const int local_id = replica - core_->replica_id(0);
-    if (local_id < 0 || local_id >= core_->num_local_replicas()) continue;
-    parts.push_back(part_of(local_id).to(first.device()));
+std::shared_ptr<const ParameterLayout> divide_module(const std::shared_ptr<StrategyCore>& core,
+                                                     const std::vector<std::shared_ptr<torch::nn::Module>>& copies) {
+  auto layout = std::make_shared<ParameterLayout>(
+      core, find_cuts(core->topology(), core->plan().extras.find<MeshExtras>()->layout, *copies.front()));
+  if (!layout->cuts_any()) return layout;
+  const torch::NoGradGuard no_grad;
+  for (std::size_t r = 0; r < copies.size(); ++r) {
+    tell_modules(*core, *layout, copies[r]);
+    for (const ModuleTensor& parameter : distinct_parameters(*copies[r])) {
+      if (layout->find(parameter.name) == nullptr) continue;
+      torch::Tensor own = parameter.tensor;
+      own.set_data(layout->part(parameter.name, own.detach(), static_cast<int>(r)).clone());
+    }
   }
-  const torch::Tensor here = at::cat(parts, cut->dim);
-  if (!cut->crosses) return in_runs(here, *cut);
-  const auto everywhere = core_->workers().world().all_gather(here.movedim(cut->dim, 0).contiguous());
-  return in_runs(at::cat(everywhere).movedim(0, cut->dim).contiguous(), *cut);
-}
-
-torch::Tensor ParameterLayout::chiefs_whole(const std::string& parameter,
-                                            const std::function<torch::Tensor(int local_id)>& part_of) const {
-  torch::Tensor whole = this->whole(parameter, part_of);
-  const ParameterCut* cut = find(parameter);
-  if (cut == nullptr || !cut->crosses) core_->broadcast_from_chief({&whole, 1});
-  return whole;
-}
-
-bool ParameterLayout::crosses_processes() const {
-  return std::any_of(cuts_.begin(), cuts_.end(), [](const auto& each) { return each.second.crosses; });
+  return layout;
 }
 
 }  // namespace cohort

@@ -211,7 +211,7 @@ std::shared_ptr<PipelineRun> Pipeline::begin(detail::Job& job, Replica& replica,
                                                           .chunks = chunks,
                                                           .threads = core_.threads_per_replica(),
                                                           .spins = spins_,
-                                                          .cut = core_.plan().cut,
+                                                          .cut = setup_.cut,
                                                           .all_stages = setup_.stages,
                                                           .first_stage = setup_.first_stage,
                                                           .device_stream = device_stream});

@@ -10,6 +10,12 @@
 
 namespace cohort {
 
+// What the plan of a pipeline has beside the core's.
+struct PipelineExtras {
+  int chunks = 1;                     // the parts in which a replica runs a model
+  std::vector<std::string> cut = {};  // the names of the places where the later ones begin
+};
+
 // Returns the mesh's axis of stages. InvalidArgument, Unimplemented: see PipelineOptions::mesh.
 const Axis& stages_of(const DeviceMesh& mesh);
 

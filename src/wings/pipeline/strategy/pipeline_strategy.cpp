@@ -101,13 +101,12 @@ void take_schedule(StrategyPlan& plan, const PipelineOptions& options, PipelineS
   setup.most_alive = options.most_alive;
   const PipelineSchedule schedule = checked_schedule(setup, microbatches_of(options.schedule));
   plan.runner = pipelines(setup);
-  plan.chunks = schedule.num_chunks();
+  const int chunks = schedule.num_chunks();
   plan.in_microbatches = true;
-  plan.cut = options.cut;
-  if (static_cast<int>(options.cut.size()) <= plan.chunks - 1) return;
-  fail<InvalidArgument>("[pipeline] cut has ", options.cut.size(), " names, wanted at most ", plan.chunks - 1,
-                        " for the ", plan.chunks, " chunks of the schedule ", schedule.name(), " on ", setup.stages,
-                        " stages");
+  plan.extras.get<PipelineExtras>() = {.chunks = chunks, .cut = options.cut};
+  if (static_cast<int>(options.cut.size()) <= chunks - 1) return;
+  fail<InvalidArgument>("[pipeline] cut has ", options.cut.size(), " names, wanted at most ", chunks - 1, " for the ",
+                        chunks, " chunks of the schedule ", schedule.name(), " on ", setup.stages, " stages");
 }
 
 PipelineStrategy::PipelineStrategy(const PipelineOptions& options)

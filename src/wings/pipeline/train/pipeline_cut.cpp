@@ -10,6 +10,7 @@
 #include "base/cpu_threads.h"
 #include "base/fail.h"
 #include "train/layers/stage.h"
+#include "wings/pipeline/strategy/pipeline_plan.h"
 
 namespace cohort {
 
@@ -114,7 +115,8 @@ std::vector<std::size_t> cut_by_cost(const std::vector<double>& costs, std::size
 
 void cut_for_pipeline(const std::string& speaker, const StrategyCore& core,
                       const std::vector<SequentialModule*>& copies, const BuildContext& context) {
-  const auto chunks = static_cast<std::size_t>(core.plan().chunks);
+  const PipelineExtras& extras = *core.plan().extras.find<PipelineExtras>();
+  const auto chunks = static_cast<std::size_t>(extras.chunks);
   if (chunks == 1) return;
   const std::vector<std::string> names = names_of(*copies.front());
   std::vector<std::string> marks;
@@ -123,16 +125,16 @@ void cut_for_pipeline(const std::string& speaker, const StrategyCore& core,
   }
   const std::string wanted = c10::str(chunks, " chunks of a schedule for ", core.plan().devices_per_replica, " stages");
   std::vector<std::size_t> cut;
-  if (!core.plan().cut.empty()) {
+  if (!extras.cut.empty()) {
     if (!marks.empty()) {
       fail<InvalidArgument>(speaker, "PipelineOptions::cut names layers, and the model has Stage() layers, too (",
                             c10::Join(", ", marks), "); give one of them");
     }
-    if (core.plan().cut.size() + 1 != chunks) {
-      fail<InvalidArgument>(speaker, "PipelineOptions::cut has ", core.plan().cut.size(), " names, wanted ", chunks - 1,
+    if (extras.cut.size() + 1 != chunks) {
+      fail<InvalidArgument>(speaker, "PipelineOptions::cut has ", extras.cut.size(), " names, wanted ", chunks - 1,
                             " for the ", wanted, "; the layers are ", c10::Join(", ", names));
     }
-    cut = named_cut(speaker, core.plan().cut, names);
+    cut = named_cut(speaker, extras.cut, names);
   } else if (!marks.empty()) {
     if (marks.size() + 1 == chunks) return;  // they cut it themselves
     fail<InvalidArgument>(speaker, "the model has ", marks.size(), " Stage() layers (", c10::Join(", ", marks),

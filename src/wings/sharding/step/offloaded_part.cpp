@@ -10,10 +10,11 @@ OffloadedPart::OffloadedPart(const FlatParameters& flat, const ShardPlan& plan, 
                              const DeviceBackend& backend)
     : stream_(backend.make_stream(flat.groups().front().copies[copy].device())) {
   for (std::size_t g = 0; g < flat.groups().size(); ++g) {
-    values_.push_back(flat.shards() ? flat.shards()->shard(g, static_cast<int>(copy))
-                                    : backend.host_memory(plan.size(g, owner), flat.groups()[g].dtype).zero_());
+    values_.push_back(shards_of(flat) != nullptr
+                          ? shards_of(flat)->shard(g, static_cast<int>(copy))
+                          : backend.host_memory(plan.size(g, owner), flat.groups()[g].dtype).zero_());
   }
-  for (std::size_t u = 0; u < plan.units().size() && !flat.shards(); ++u) {
+  for (std::size_t u = 0; u < plan.units().size() && shards_of(flat) == nullptr; ++u) {
     const ShardUnit& unit = plan.units()[u];
     const Slice slice = unit.slice(owner);
     if (slice.size() == 0) continue;

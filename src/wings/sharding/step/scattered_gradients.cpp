@@ -163,7 +163,7 @@ void ScatteredGradients::send_complete(int local_id) {
     const int64_t size = plan_.whole() ? plan_.units()[unit].size() : plan_.width(unit) * plan_.owners();
     const torch::Tensor message = pack(unit, local_id, step.gradients, size, wire_.dtype_of(dtype_of(unit)));
     give_up(unit, step.gradients);
-    if (flat_.shards()) flat_.shards()->release(plan_.units()[unit].group, local_id);
+    if (ParameterShards* const shards = shards_of(flat_)) shards->release(plan_.units()[unit].group, local_id);
     if (step.sent) finish(local_id, *step.sent);
     step.sent = send(unit, local_id, message);
     if (!own_ends_.empty()) continue;

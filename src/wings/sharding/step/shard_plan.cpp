@@ -16,6 +16,9 @@ std::vector<int64_t> even_cuts(const Pack& pack, int owners) {
   return cuts;
 }
 
+namespace {
+
+// Returns cuts between parameters: each one belongs to the owner in whose even share its middle lies.
 std::vector<int64_t> cuts_between(const FlatParameters& flat, const FlatGroup& group, int owners) {
   std::vector<int64_t> cuts(static_cast<std::size_t>(owners) + 1, group.size);
   cuts[0] = 0;
@@ -28,6 +31,15 @@ std::vector<int64_t> cuts_between(const FlatParameters& flat, const FlatGroup& g
     }
   }
   return cuts;
+}
+
+}  // namespace
+
+std::vector<int64_t> cuts_of(const FlatParameters& flat, const FlatGroup& group, const Optimizer& rule,
+                             const StrategyCore& core) {
+  const int owners = core.topology().axis(core.plan().sharding.axis).size;
+  if (takes_whole(rule, updates_by_kernels(core, flat))) return cuts_between(flat, group, owners);
+  return even_cuts({0, group.size}, owners);
 }
 
 bool updates_by_kernels(const StrategyCore& core, const FlatParameters& flat) {

@@ -10,8 +10,14 @@
 #include "base/slices.h"
 #include "collective/packs.h"
 #include "step/flat_parameters.h"
+#include "wings/sharding/strategy/parameter_shards.h"
 
 namespace cohort {
+
+// Returns the parameters that the replicas share; null where each replica has all of them.
+inline ParameterShards* shards_of(const FlatParameters& flat) {
+  return static_cast<ParameterShards*>(flat.shared().get());
+}
 
 // Returns whether kernels of the host can update all parameters of this process, whose states lie there.
 bool updates_by_kernels(const StrategyCore& core, const FlatParameters& flat);
@@ -22,8 +28,10 @@ bool takes_whole(const Optimizer& rule, bool by_kernels);
 // Returns the cuts of a run, so that all owners' slices are of about the same size.
 std::vector<int64_t> even_cuts(const Pack& pack, int owners);
 
-// Returns cuts of a group between parameters: each one belongs to the owner in whose even share its middle lies.
-std::vector<int64_t> cuts_between(const FlatParameters& flat, const FlatGroup& group, int owners);
+// Returns the cuts of a group that the replicas share (ParameterSharing). Slices are of about the same size, unless the
+// rule needs whole parameters: each belongs to the owner in whose even share its middle lies then.
+std::vector<int64_t> cuts_of(const FlatParameters& flat, const FlatGroup& group, const Optimizer& rule,
+                             const StrategyCore& core);
 
 // A run of a flat group and its cuts: owner o has the elements from cuts[o] to cuts[o + 1].
 struct ShardUnit {

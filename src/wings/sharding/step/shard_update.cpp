@@ -154,7 +154,8 @@ StepContext ShardUpdate::clipped(std::size_t parameter, StepContext context) con
 // Returns the memory of this owner's parameters: the replica's copy, or where there are its slices alone these.
 const torch::Tensor& ShardUpdate::values(std::size_t group) const {
   if (host_) return host_->values(group);
-  return flat_.shards() ? flat_.shards()->shard(group, static_cast<int>(copy_)) : flat_.groups()[group].copies[copy_];
+  const ParameterShards* const shards = shards_of(flat_);
+  return shards != nullptr ? shards->shard(group, static_cast<int>(copy_)) : flat_.groups()[group].copies[copy_];
 }
 
 Segment ShardUpdate::segment_of(const Chunk& chunk, const std::vector<torch::Tensor>& sums, void** slots) const {

@@ -51,7 +51,7 @@ class ShardUpdate {
 
   void update_by_kernels(const std::vector<torch::Tensor>& sums, const StepContext& context, Communicator& line);
   torch::Device device() const { return flat_.groups().front().copies[copy_].device(); }
-  bool has_part_alone() const { return host_ != nullptr || flat_.shards() != nullptr; }
+  bool has_part_alone() const { return host_ != nullptr || flat_.shared() != nullptr; }
   const torch::Tensor& values(std::size_t group) const;
   Segment segment_of(const Chunk& chunk, const std::vector<torch::Tensor>& sums, void** slots) const;
   std::vector<double> trust_ratios(const std::vector<torch::Tensor>& sums, const StepContext& context,

@@ -95,7 +95,7 @@ class ShardedExchange final : public Exchange, public ExchangeInShards {
     const int me = replica.local_id();
     const TraceSpan span("compute", "update and all-gather");
     ShardUpdate& own = updates_[static_cast<std::size_t>(me)];
-    if (const auto& shards = flat_.shards()) {
+    if (ParameterShards* const shards = shards_of(flat_)) {
       shards->begin_update(me);
       Verdict verdict = own.update(sums, context, line(me));
       shards->end_update(me);
@@ -171,17 +171,18 @@ class ShardedExchange final : public Exchange, public ExchangeInShards {
   }
 
   void set_values(const std::vector<torch::Tensor>& values) override {
-    if (!flat_.shards()) return Exchange::set_values(values);
-    flat_.shards()->set(values);
+    ParameterShards* const shards = shards_of(flat_);
+    if (shards == nullptr) return Exchange::set_values(values);
+    shards->set(values);
   }
 
   StateBytes state_bytes() const override {
     StateBytes bytes;
-    if (!flat_.shards()) bytes.parameters = parameter_bytes();
+    if (flat_.shared() == nullptr) bytes.parameters = parameter_bytes();
     for (std::size_t r = 0; r < updates_.size(); ++r) {
       const auto me = static_cast<int>(r);
       const bool offloads = core_.offloads_states(me);
-      if (const auto& shards = flat_.shards()) {
+      if (ParameterShards* const shards = shards_of(flat_)) {
         const int64_t own = offloads ? 0 : shards->shard_bytes(me);
         bytes.parameters = std::max(bytes.parameters, own + shards->peak_bytes(me));
       }

@@ -38,8 +38,8 @@ int64_t memory_of(const torch::Tensor& tensor) {
 
 ParameterShards::ParameterShards(std::shared_ptr<StrategyCore> core, std::vector<ParameterUnit> units,
                                  UnitOptions options)
-    : core_(std::move(core)),
-      units_(std::move(units)),
+    : SharedParameters(std::move(units)),
+      core_(std::move(core)),
       options_(std::move(options)),
       members_(static_cast<std::size_t>(core_->num_local_replicas())) {
   install_shared_kernel();
@@ -89,16 +89,11 @@ void ParameterShards::wait_for_copies() const {
   }
 }
 
-ParameterShards* ParameterShards::of(const torch::Tensor& tensor) {
-  const SharedPlace* place = SharedPlace::of(tensor);
-  return place == nullptr ? nullptr : place->shards.get();
-}
-
 torch::Tensor ParameterShards::make_flat(std::size_t unit, int local_id) {
   const torch::Tensor like = at::empty({0}, options_of(unit, local_id));
   const int64_t bytes = units_[unit].size * static_cast<int64_t>(like.element_size());
-  auto place = std::make_unique<SharedPlace>(SharedPlace{shared_from_this(), unit, local_id});
-  at::DataPtr nothing(nullptr, place.release(), &SharedPlace::release, like.device());
+  auto place = std::make_unique<Place>(Place{shared_from_this(), unit, local_id});
+  at::DataPtr nothing(nullptr, place.release(), &Place::release, like.device());
   c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
                                                              std::move(nothing), /*allocator=*/nullptr,
                                                              /*resizable=*/false));
@@ -110,13 +105,9 @@ torch::Tensor ParameterShards::make_flat(std::size_t unit, int local_id) {
 }
 
 torch::Tensor ParameterShards::view(const torch::Tensor& flat, c10::IntArrayRef shape, c10::IntArrayRef strides,
-                                    int64_t offset) {
+                                    int64_t offset) const {
   const Plainly plainly;
   return flat.as_strided(shape, strides, offset);
-}
-
-const void* ParameterShards::home(const torch::Tensor& parameter) {
-  return parameter.storage().data_ptr().get_context();
 }
 
 void ParameterShards::set(const std::vector<torch::Tensor>& values) {
@@ -143,7 +134,7 @@ void ParameterShards::put(std::size_t unit, int local_id, int64_t offset, const 
 }
 
 std::optional<ParameterShards::OwnPart> ParameterShards::own_part(const torch::Tensor& parameter) const {
-  const SharedPlace& place = *SharedPlace::of(parameter);
+  const Place& place = *Place::of(parameter);
   const Slice own = units_[place.unit].slice(owner(place.local_id));
   const int64_t offset = parameter.storage_offset();
   const int64_t begin = std::max(own.begin, offset);
@@ -157,19 +148,19 @@ void ParameterShards::fill_own_part(const torch::Tensor& parameter, const torch:
   const torch::NoGradGuard no_grad;
   wait_for_copies();
   if (const auto own = own_part(parameter)) own->values.copy_(values);
-  for (Member& member : members_) free(member, SharedPlace::of(parameter)->unit);
+  for (Member& member : members_) free(member, Place::of(parameter)->unit);
 }
 
 void ParameterShards::fill(const torch::Tensor& parameter, const torch::Tensor& value) {
   const torch::NoGradGuard no_grad;
-  const SharedPlace& place = *SharedPlace::of(parameter);
+  const Place& place = *Place::of(parameter);
   put(place.unit, place.local_id, parameter.storage_offset(), laid_out(parameter, value));
   for (int r = 0; r < core_->num_local_replicas(); ++r) free(replica(r), place.unit);
 }
 
 void ParameterShards::load(const torch::Tensor& parameter, const torch::Tensor& value) {
   fill(parameter, value);
-  loaded_[{SharedPlace::of(parameter)->unit, parameter.storage_offset()}] = laid_out(parameter, value);
+  loaded_[{Place::of(parameter)->unit, parameter.storage_offset()}] = laid_out(parameter, value);
 }
 
 void ParameterShards::spread_from_chief() {
@@ -196,7 +187,7 @@ void ParameterShards::spread_from_chief() {
 }
 
 // Returns all elements of a unit; each worker brings the slices of its replicas.
-torch::Tensor ParameterShards::whole(std::size_t unit) const {
+torch::Tensor ParameterShards::whole_unit(std::size_t unit) const {
   torch::Tensor all = torch::zeros({units_[unit].size}, shard(unit, 0).options());
   std::vector<torch::Tensor> here;
   for (int r = 0; r < core_->num_local_replicas(); ++r) here.push_back(shard(unit, r).to(all.device()));
@@ -212,15 +203,6 @@ torch::Tensor ParameterShards::whole(std::size_t unit) const {
     }
   }
   return all;
-}
-
-torch::Tensor ParameterShards::whole(const torch::Tensor& parameter, Wholes& wholes) {
-  const torch::NoGradGuard no_grad;
-  const SharedPlace* place = SharedPlace::of(parameter);
-  if (place == nullptr) return parameter.detach();
-  torch::Tensor& unit = wholes[{place->shards.get(), place->unit}];
-  if (!unit.defined()) unit = place->shards->whole(place->unit);
-  return unit.as_strided(parameter.sizes(), parameter.strides(), parameter.storage_offset());
 }
 
 void ParameterShards::require_run(std::size_t unit, int local_id) const {

@@ -17,32 +17,15 @@
 #include <utility>
 #include <vector>
 
-#include "base/slices.h"
 #include "cohort/communicator.h"
+#include "strategy/shared_parameters.h"
 
 namespace cohort {
 
 class DeviceStream;
 class StrategyCore;
 
-// A unit: parameters of one dtype, one after the other, and the cuts between the slices of those who share them.
-struct ParameterUnit {
-  // A parameter in its place.
-  struct Part {
-    std::string name;
-    int64_t offset = 0;
-    int64_t size = 0;
-  };
-  int64_t size = 0;  // elements
-  std::vector<int64_t> cuts;
-  std::vector<Part> parts;
-
-  Slice slice(int owner) const {
-    return {cuts[static_cast<std::size_t>(owner)], cuts[static_cast<std::size_t>(owner) + 1]};
-  }
-};
-
-class ParameterShards : public std::enable_shared_from_this<ParameterShards> {
+class ParameterShards final : public SharedParameters, public std::enable_shared_from_this<ParameterShards> {
  public:
   // The owners of a unit's slices are the replicas along the axis of the strategy's ShardingOptions. `options` are the
   // dtype and device of each unit on each local replica, [unit][replica]. Slices begin as zeros, on that device or,
@@ -50,45 +33,21 @@ class ParameterShards : public std::enable_shared_from_this<ParameterShards> {
   // overlap with work.
   using UnitOptions = std::vector<std::vector<torch::TensorOptions>>;
   ParameterShards(std::shared_ptr<StrategyCore> core, std::vector<ParameterUnit> units, UnitOptions options);
-  ParameterShards(const ParameterShards&) = delete;
-  ParameterShards& operator=(const ParameterShards&) = delete;
-  ~ParameterShards();
+  ~ParameterShards() override;
 
-  // Returns the shards that a tensor is a part of; null if it is not shared.
-  static ParameterShards* of(const torch::Tensor& tensor);
-  // Returns a module's parameter with all of its elements, a tensor of its own: `wholes` keeps the units that are there
-  // already. A collective of all workers, outside run(), that takes the parameters in the same order.
-  using Wholes = std::map<std::pair<const ParameterShards*, std::size_t>, torch::Tensor>;
-  static torch::Tensor whole(const torch::Tensor& parameter, Wholes& wholes);
+  torch::Tensor make_flat(std::size_t unit, int local_id) override;
+  torch::Tensor view(const torch::Tensor& flat, c10::IntArrayRef shape, c10::IntArrayRef strides,
+                     int64_t offset) const override;
+  std::optional<OwnPart> own_part(const torch::Tensor& parameter) const override;
+  void fill_own_part(const torch::Tensor& parameter, const torch::Tensor& values) override;
+  void fill(const torch::Tensor& parameter, const torch::Tensor& value) override;
+  void load(const torch::Tensor& parameter, const torch::Tensor& value) override;
+  void spread_from_chief() override;
 
-  const std::vector<ParameterUnit>& units() const { return units_; }
-  // Makes the flat tensor of a unit, of which a local replica's parameters are views. Called once for each.
-  torch::Tensor make_flat(std::size_t unit, int local_id);
   // Returns the slice that a local replica has of a unit.
   const torch::Tensor& shard(std::size_t unit, int local_id) const { return replica(local_id).shards[unit]; }
-  // Returns the part of a unit's flat tensor that is a parameter.
-  static torch::Tensor view(const torch::Tensor& flat, c10::IntArrayRef shape, c10::IntArrayRef strides,
-                            int64_t offset);
-  // Returns what tells a unit's storage from others.
-  static const void* home(const torch::Tensor& parameter);
-  // Returns what a parameter's replica has of it, which are elements of it as it lies in memory; nothing if that is
-  // empty. The values are the replica's own memory.
-  struct OwnPart {
-    Slice elements;
-    torch::Tensor values;
-  };
-  std::optional<OwnPart> own_part(const torch::Tensor& parameter) const;
-  // Gives it these values. Outside run().
-  void fill_own_part(const torch::Tensor& parameter, const torch::Tensor& values);
-
-  // Gives a replica's slice its part of a value of the parameter. Outside run().
-  void fill(const torch::Tensor& parameter, const torch::Tensor& value);
-  // Does the same, and keeps the value for spread_from_chief() until parameters are gathered again.
-  void load(const torch::Tensor& parameter, const torch::Tensor& value);
   // Gives all replicas' slices their parts of these values, [unit]. Outside run().
   void set(const std::vector<torch::Tensor>& values);
-  // Gives all slices on all workers what was loaded on the chief since the last operation. A collective of all workers.
-  void spread_from_chief();
 
   // Fills the memory of these units of a local replica, which stays until unpin(). Inside run(): a collective of the
   // replicas that share, unless they reach each other's memory. FailedPrecondition: outside run(), where it would be
@@ -102,16 +61,11 @@ class ParameterShards : public std::enable_shared_from_this<ParameterShards> {
   void begin_update(int local_id);
   void end_update(int local_id);
 
-  // The storage of a unit is gone, and with it the parameters that were its views.
-  void forget(std::size_t unit, int local_id);
-
   // Returns the bytes of a replica's slices, and the most that it had gathered on its device at once in its last step.
   int64_t shard_bytes(int local_id) const;
   int64_t peak_bytes(int local_id) const;
 
  private:
-  friend struct SharedPlace;
-
   // A unit that is on its way.
   struct Coming {
     std::size_t unit = 0;
@@ -147,10 +101,10 @@ class ParameterShards : public std::enable_shared_from_this<ParameterShards> {
   void make_room(int local_id);
   void free(Member& member, std::size_t unit) const;
   void put(std::size_t unit, int local_id, int64_t offset, const torch::Tensor& run);
-  torch::Tensor whole(std::size_t unit) const;
+  torch::Tensor whole_unit(std::size_t unit) const override;
+  void forget(std::size_t unit, int local_id) override;
 
   std::shared_ptr<StrategyCore> core_;
-  std::vector<ParameterUnit> units_;
   UnitOptions options_;
   std::vector<Member> members_;               // [replica]
   std::vector<std::vector<int>> neighbours_;  // [replica][owner]: local replicas; empty where others are elsewhere

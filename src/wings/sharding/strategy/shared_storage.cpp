@@ -61,15 +61,16 @@ class Used {
     }
   }
   void add(const torch::Tensor& tensor, const c10::OperatorHandle& op, bool writes) {
-    const SharedPlace* place = SharedPlace::of(tensor);
+    const SharedParameters::Place* place = SharedParameters::Place::of(tensor);
     if (place == nullptr) return;
     if (writes) {
       fail<FailedPrecondition>("[sharding] ", op.schema().name(), " was to change a parameter of the unit of \"",
-                               place->shards->units()[place->unit].parts.front().name,
+                               place->shared->units()[place->unit].parts.front().name,
                                "\" in place, but in stage 3 each replica keeps a part of it and gathers the rest; ",
                                "change parameters by the optimizer or by load_state()");
     }
-    std::vector<std::size_t>& units = units_[{place->shards, place->local_id}];
+    std::vector<std::size_t>& units =
+        units_[{std::static_pointer_cast<ParameterShards>(place->shared), place->local_id}];
     if (std::find(units.begin(), units.end(), place->unit) == units.end()) units.push_back(place->unit);
   }
 
@@ -92,20 +93,9 @@ void call_with_units(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 }  // namespace
 
-void SharedPlace::release(void* place) {
-  const std::unique_ptr<SharedPlace> own(static_cast<SharedPlace*>(place));
-  own->shards->forget(own->unit, own->local_id);
-}
-
-const SharedPlace* SharedPlace::of(const torch::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.has_storage()) return nullptr;
-  const c10::DataPtr& pointer = tensor.storage().data_ptr();
-  return pointer.get_deleter() == &release ? static_cast<const SharedPlace*>(pointer.get_context()) : nullptr;
-}
-
 void point(c10::StorageImpl& storage, void* data) {
   const c10::DataPtr& now = storage.data_ptr();
-  at::DataPtr pointer(data, now.get_context(), &SharedPlace::release, now.device());
+  at::DataPtr pointer(data, now.get_context(), &SharedParameters::Place::release, now.device());
   at::DataPtr before = storage.set_data_ptr(std::move(pointer));
   static_cast<void>(before.release_context());
 }

@@ -20,18 +20,6 @@ class Plainly {
   at::AutoDispatchBelowADInplaceOrView below_;
 };
 
-// The context of the pointer of a unit's storage, by which the unit is found.
-struct SharedPlace {
-  std::shared_ptr<ParameterShards> shards;
-  std::size_t unit = 0;
-  int local_id = 0;
-
-  // Deletes the context when the storage is gone.
-  static void release(void* place);
-  // Returns the place of a tensor's storage; null if it is another one.
-  static const SharedPlace* of(const torch::Tensor& tensor);
-};
-
 // Makes a storage's pointer another one; the context stays.
 void point(c10::StorageImpl& storage, void* data);
 

@@ -17,6 +17,7 @@
 #include "cohort/replica.h"
 #include "strategy/core.h"
 #include "strategy/saved_communicator.h"
+#include "wings/mesh/strategy/mesh_plan.h"
 #include "wings/mesh/strategy/space/divided.h"
 #include "wings/mesh/strategy/space/ring.h"
 
@@ -170,9 +171,9 @@ torch::Tensor attend(const AttentionArgs& given) {
   for (Tensor* each : {&args.key, &args.value}) {
     if (!is_cut_along_steps(*each)) *each = divide(whole_of(*each), {1, 1, grid.parts.front(), 1}, *grid.line);
   }
-  const StrategyPlan& plan = Access::core(*Replica::current()).plan();
-  const Tensor mixed =
-      plan.attention == SequenceAttention::kUlysses ? attend_by_heads(args, grid) : attend_in_ring(args, grid);
+  const auto* const extras = Access::core(*Replica::current()).plan().extras.find<MeshExtras>();
+  const bool by_heads = extras->attention == SequenceAttention::kUlysses;
+  const Tensor mixed = by_heads ? attend_by_heads(args, grid) : attend_in_ring(args, grid);
   Layout layout = layout_of(args.query);
   layout.sizes[3] = args.value.size(3);
   return make_divided(mixed, layout);

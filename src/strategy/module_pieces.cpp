@@ -1,4 +1,4 @@
-#include "wings/sharding/strategy/module_pieces.h"
+#include "strategy/module_pieces.h"
 
 #include <algorithm>
 #include <optional>
@@ -9,8 +9,8 @@
 #include "strategy/absent.h"
 #include "strategy/holders.h"
 #include "strategy/module_tensors.h"
-#include "wings/mesh/strategy/parameter_layout.h"
-#include "wings/sharding/strategy/parameter_shards.h"
+#include "strategy/parameter_layout.h"
+#include "strategy/shared_parameters.h"
 
 namespace cohort {
 
@@ -60,7 +60,7 @@ void require_fit(const std::string& name, const WholeTensor& given, const torch:
 
 void load_shared(const TensorSource& source, const std::string& name, const OnCopies& tensor) {
   for (const torch::Tensor& parameter : tensor.copies) {
-    ParameterShards& shards = *ParameterShards::of(parameter);
+    SharedParameters& shards = *SharedParameters::of(parameter);
     const auto own = shards.own_part(parameter);
     if (!own) continue;
     const Runs runs{.offset = own->elements.begin, .length = own->elements.size()};
@@ -124,7 +124,7 @@ std::vector<TensorPiece> own_share(const StrategyCore& core, const NamedTensors&
 
 bool is_divided(const MirroredModule& module) {
   const std::vector<ModuleTensor> parameters = distinct_parameters(*module.copies().front());
-  const auto is_shared = [](const ModuleTensor& each) { return ParameterShards::of(each.tensor) != nullptr; };
+  const auto is_shared = [](const ModuleTensor& each) { return SharedParameters::of(each.tensor) != nullptr; };
   return Access::layout(module)->cuts_any() || has_stages(*Access::core(module)) ||
          std::any_of(parameters.begin(), parameters.end(), is_shared);
 }
@@ -143,7 +143,7 @@ std::vector<TensorPiece> pieces_of(const MirroredModule& module, Commons commons
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     const auto& [first, copies] = parameters[p];
     const ParameterCut* cut = layout.find(first.name);
-    const bool shared = ParameterShards::of(first.tensor) != nullptr;
+    const bool shared = SharedParameters::of(first.tensor) != nullptr;
     if (shared && first.tensor.numel() == 0) {  // nobody has a part of it
       whole.emplace_back(first.name, torch::empty(first.tensor.sizes(), first.tensor.scalar_type()));
     } else if (mine) {
@@ -155,7 +155,7 @@ std::vector<TensorPiece> pieces_of(const MirroredModule& module, Commons commons
       const auto me = static_cast<int>(r);
       TensorPiece piece{.name = first.name, .whole = {.dtype = first.tensor.scalar_type()}};
       if (shared && writers.writes(axis, me, p)) {
-        const auto own = ParameterShards::of(copies[r])->own_part(copies[r]);
+        const auto own = SharedParameters::of(copies[r])->own_part(copies[r]);
         if (!own) continue;
         piece.whole.shape = copies[r].sizes().vec();
         piece.whole.order = order_of(copies[r].sizes(), copies[r].strides());
@@ -194,7 +194,7 @@ void load_pieces(const MirroredModule& module, const TensorSource& source) {
     require_fit(name, *source.find(name), first.tensor, layout.whole_sizes(first.name, first.tensor.sizes()));
     if (is_absent(first.tensor)) continue;
     const ParameterCut* cut = layout.find(first.name);
-    if (ParameterShards::of(first.tensor) != nullptr) {
+    if (SharedParameters::of(first.tensor) != nullptr) {
       load_shared(source, name, tensor);
     } else if (cut != nullptr) {
       load_cut(core, source, name, tensor, *cut);

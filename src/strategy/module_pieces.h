@@ -14,7 +14,7 @@
 #include "base/tensor_piece.h"
 #include "cohort/mirrored.h"
 #include "strategy/core.h"
-#include "wings/mesh/strategy/parameter_layout.h"
+#include "strategy/parameter_layout.h"
 
 namespace cohort {
 

@@ -3,7 +3,7 @@
 #include "base/fail.h"
 #include "step/optimizer_state.h"
 #include "strategy/holders.h"
-#include "wings/sharding/strategy/module_pieces.h"
+#include "strategy/module_pieces.h"
 
 namespace cohort {
 

@@ -2,7 +2,6 @@
 // parts a whole. A replica is named by its local number.
 #pragma once
 
-#include <torch/nn/module.h>
 #include <torch/types.h>
 
 #include <cstdint>
@@ -10,13 +9,10 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <string_view>
+#include <utility>
 #include <vector>
 
-#include "cohort/parallel/mesh_strategy.h"
-#include "cohort/topology.h"
 #include "strategy/core.h"
-#include "strategy/module_tensors.h"
 
 namespace cohort {
 
@@ -25,7 +21,7 @@ struct ParameterCut {
   std::string axis;
   int64_t dim = 0;   // the dimension that is cut
   int parts = 1;     // the size of the axis
-  int64_t runs = 1;  // of the dimension, each of which is cut by itself (packed_parameters.h)
+  int64_t runs = 1;  // of the dimension, each of which is cut by itself: parameters that are several
   // Whether lines along the axis go through several processes, so that no process has all parts.
   bool crosses = false;
 };
@@ -34,10 +30,9 @@ class ParameterLayout {
  public:
   // Nothing is cut.
   ParameterLayout() = default;
-  // Finds the cuts of a module of which each copy has whole parameters, tells the modules that compute with parts, and
-  // leaves each copy its own. Errors: see MeshOptions::layout and DividedModule.
-  ParameterLayout(std::shared_ptr<const StrategyCore> core,
-                  const std::vector<std::shared_ptr<torch::nn::Module>>& copies);
+  // Takes the cuts by the names of the parameters.
+  ParameterLayout(std::shared_ptr<const StrategyCore> core, std::map<std::string, ParameterCut> cuts)
+      : core_(std::move(core)), cuts_(std::move(cuts)) {}
 
   // Returns the cut of a parameter, by the first of its names; null for one that every replica has whole.
   const ParameterCut* find(const std::string& parameter) const;
@@ -59,10 +54,7 @@ class ParameterLayout {
   bool crosses_processes() const;
 
  private:
-  void find_cuts(const LayoutMap& map, const torch::nn::Module& module);
-  void add_cut(const ModuleTensor& parameter, const ParameterAxes& axes, int64_t runs);
   static torch::Tensor in_runs(const torch::Tensor& parts, const ParameterCut& cut);
-  void tell_modules(const std::shared_ptr<torch::nn::Module>& module) const;
 
   std::shared_ptr<const StrategyCore> core_;
   std::map<std::string, ParameterCut> cuts_;

@@ -1,6 +1,6 @@
 // Parameters and a pipeline over several processes. Before the first update every process has all parameters. Then each
 // keeps those that its stages have used in the first step, with their slots; those that nobody has used stay with all.
-#include "wings/pipeline/step/stages_of_step.h"
+#include "wings/pipeline/step/pipeline_step.h"
 
 #include <ATen/Functions.h>
 
@@ -67,17 +67,18 @@ void require_one_chunk(const MirroredModule& module, const std::vector<const Ten
 
 }  // namespace
 
-void Step::find_stages() {
-  const StrategyCore& core = *Access::core(module_);
+void PipelineStep::laid_out(Step& step) {
+  const StrategyCore& core = *Access::core(module(step));
+  FlatParameters& parameters = flat(step);
   if (!has_stages(core)) {
-    stages_.placed = !core.plan().in_microbatches;
+    placed_ = false;
     return;
   }
   NamedTensors own;
   std::map<std::string, std::size_t> numbers;
-  for (std::size_t p = 0; p < flat_->parameters().size(); ++p) {
-    numbers[flat_->parameters()[p].name] = p;
-    own.emplace_back(flat_->parameters()[p].name, flat_->tensors(0)[p]);
+  for (std::size_t p = 0; p < parameters.parameters().size(); ++p) {
+    numbers[parameters.parameters()[p].name] = p;
+    own.emplace_back(parameters.parameters()[p].name, parameters.tensors(0)[p]);
   }
   const std::vector<Held> all = held_by_workers(core, own);
   const int place = stage_place_of(core.topology(), core.worker_rank());
@@ -85,32 +86,34 @@ void Step::find_stages() {
     return static_cast<int>(held.workers.size()) == core.num_workers();
   });
   // Variables are read one by one, so that every process keeps all of them.
-  const bool stays = dynamic_cast<const KeptWhole*>(module_.copies().front().get()) != nullptr;
-  stages_.placed = stays || !everywhere || !stages_.kept.empty();
-  stages_.shared.clear();
-  std::vector<bool> counted(flat_->parameters().size(), true);
+  const bool stays = dynamic_cast<const KeptWhole*>(module(step).copies().front().get()) != nullptr;
+  placed_ = stays || !everywhere || !kept_.empty();
+  shared_.clear();
+  std::vector<bool> counted(parameters.parameters().size(), true);
   for (const Held& held : all) {
     const std::set<int> places = places_of(core, held.workers);
     const auto found = numbers.find(held.name);
     const bool is_here = found != numbers.end();
     if (is_here) counted[found->second] = *places.begin() == place;
     if (places.size() == 1) continue;
-    stages_.shared.push_back(
+    shared_.push_back(
         {.parameter = is_here ? std::optional(found->second) : std::nullopt, .dtype = held.dtype, .sizes = held.sizes});
   }
-  if (!everywhere) flat_->set_counted(std::move(counted));
+  if (!everywhere) parameters.set_counted(std::move(counted));
 }
 
-void Step::place(const std::vector<const TensorsUsed*>& used) {
-  const StrategyCore& core = *Access::core(module_);
-  require_one_chunk(module_, used);
+void PipelineStep::place(Step& step, const std::vector<const TensorsUsed*>& used) {
+  const MirroredModule& module = StepInParts::module(step);
+  const StrategyCore& core = *Access::core(module);
+  const std::vector<FlatParameter>& parameters = flat(step).parameters();
+  require_one_chunk(module, used);
   if (!has_stages(core)) {
-    stages_.placed = true;
+    placed_ = true;
     return;
   }
   NamedTensors own;  // those that the stages of this process have used
   for (std::size_t r = 0; r < used.size(); ++r) {
-    each_tensor(*module_.copies()[r], [&](const std::string& name, const torch::Tensor& tensor) {
+    each_tensor(*module.copies()[r], [&](const std::string& name, const torch::Tensor& tensor) {
       if (used[r]->all.contains(tensor_id(tensor))) own.emplace_back(name, tensor);
     });
   }
@@ -119,41 +122,41 @@ void Step::place(const std::vector<const TensorsUsed*>& used) {
   for (const Held& held : held_by_workers(core, own)) {
     if (!places_of(core, held.workers).contains(place)) elsewhere.insert(held.name);
   }
-  stages_.kept.clear();
-  for (std::size_t p = 0; p < flat_->parameters().size(); ++p) {
-    if (!elsewhere.contains(flat_->parameters()[p].name)) stages_.kept.push_back(p);
+  kept_.clear();
+  for (std::size_t p = 0; p < parameters.size(); ++p) {
+    if (!elsewhere.contains(parameters[p].name)) kept_.push_back(p);
   }
-  if (stages_.kept.empty()) {
+  if (kept_.empty()) {
     fail<FailedPrecondition>("[pipeline] the stages of worker ", core.worker_rank(), " have used no parameter that ",
                              "requires a gradient in the first step; cut the model so that every process has some");
   }
-  const std::unique_ptr<FlatParameters> flat_before = std::move(flat_);
-  const std::unique_ptr<Exchange> exchange_before = std::move(exchange_);
-  const std::unique_ptr<OptimizerState> state_before = std::move(state_);
-  for (const auto& copy : module_.copies()) {
-    each_tensor(*copy, [&](const std::string& name, torch::Tensor& tensor) {
-      if (elsewhere.contains(name)) make_absent(tensor);
-    });
-  }
-  build();
-  state_->go_on_from(*state_before, *exchange_before, *flat_before, stages_.kept);
+  const auto make_others_absent = [&] {
+    for (const auto& copy : module.copies()) {
+      each_tensor(*copy, [&](const std::string& name, torch::Tensor& tensor) {
+        if (elsewhere.contains(name)) make_absent(tensor);
+      });
+    }
+  };
+  leave(step, make_others_absent, kept_);
 }
 
-std::vector<torch::Tensor> Step::over_stages(const Replica& replica, std::vector<torch::Tensor> sums) const {
-  const StrategyCore& core = *Access::core(module_);
+std::vector<torch::Tensor> PipelineStep::over_stages(const Step& step, const Replica& replica,
+                                                     std::vector<torch::Tensor> sums) const {
+  const StrategyCore& core = *Access::core(module(step));
+  FlatParameters& parameters = flat(step);
   const Axis* axis = stage_axis(core.topology());
   if (axis == nullptr) return sums;
-  if (sums.size() != names_.size()) {
+  if (sums.size() != step.parameter_names().size()) {
     std::vector<torch::Tensor> own;
-    for (const std::size_t p : stages_.kept) own.push_back(std::move(sums[p]));
+    for (const std::size_t p : kept_) own.push_back(std::move(sums[p]));
     sums = std::move(own);
   }
-  if (stages_.shared.empty()) return sums;
+  if (shared_.empty()) return sums;
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> added;
-  for (const StagesOfStep::Shared& each : stages_.shared) {
-    if (each.parameter && compat::has_hooks(flat_->tensors(replica.local_id())[*each.parameter])) {
-      fail<Unimplemented>("[pipeline] ", flat_->parameters()[*each.parameter].name,
+  for (const Shared& each : shared_) {
+    if (each.parameter && compat::has_hooks(parameters.tensors(replica.local_id())[*each.parameter])) {
+      fail<Unimplemented>("[pipeline] ", parameters.parameters()[*each.parameter].name,
                           " has hooks (register_hook) and is ",
                           "used by stages of several processes: they would see the gradient of this process's, wanted ",
                           "hooks of parameters of one process");
@@ -164,9 +167,32 @@ std::vector<torch::Tensor> Step::over_stages(const Replica& replica, std::vector
   }
   core.group(axis->name, replica.local_id()).all_reduce(added, ReduceOp::kSum);
   for (std::size_t i = 0; i < added.size(); ++i) {
-    if (stages_.shared[i].parameter) sums[*stages_.shared[i].parameter] = added[i];
+    if (shared_[i].parameter) sums[*shared_[i].parameter] = added[i];
   }
   return sums;
+}
+
+void PipelineStep::update(Step& step, Replica& replica, std::vector<torch::Tensor> sums) const {
+  for (const torch::Tensor& other : flat(step).take_gradients(replica.local_id())) {
+    if (!other.defined()) continue;
+    fail<Unimplemented>("[optimizer] minimize: a parameter has a gradient of another backward(), which a pipeline ",
+                        "does not add; make it a part of the loss");
+  }
+  join(step, replica);
+  sums = over_stages(step, replica, std::move(sums));
+  flat(step).note_reached(replica.local_id(), sums);
+  StepInParts::update(step, replica, {.gradients = std::move(sums), .scaled = true});
+}
+
+void PipelineStep::minimize(Step& step, ReplicaScope& scope, const Replica& replica, const torch::Tensor& loss) {
+  const std::shared_ptr<Step> kept = step.shared_from_this();  // and with it this
+  LaterStep later{
+      .owner = &step,
+      .loss = scaled(step, replica, loss),
+      .parameters = flat(step).tensors(replica.local_id()),
+      .update = [this, kept](Replica& own, std::vector<torch::Tensor> sums) { update(*kept, own, std::move(sums)); }};
+  if (!placed_) later.place = [this, kept](const std::vector<const TensorsUsed*>& used) { place(*kept, used); };
+  scope.minimize(std::move(later));
 }
 
 }  // namespace cohort
