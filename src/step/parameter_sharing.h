@@ -1,5 +1,5 @@
-// ParameterSharing: lays out parameters that the replicas share (stage 3 of ShardingOptions). The wing that does so adds
-// one (base/extension.h).
+// ParameterSharing: lays out parameters that the replicas share (stage 3 of ShardingOptions). The wing that does so
+// adds one (base/extension.h).
 #pragma once
 
 #include <torch/nn/module.h>

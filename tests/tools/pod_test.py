@@ -1,4 +1,4 @@
-"""A pod as two real processes with two devices each, over the tests' own pod (tests/device/xla/pod_plugin.h): the same result as one
+"""A pod as two real processes with two devices each, over the tests' own pod (tests/wings/xla/device/pod_plugin.h): the same result as one
 process, one that is killed, one that is preempted, and what becomes of variables that contradict each other."""
 import os
 import pathlib

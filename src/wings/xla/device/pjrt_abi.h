@@ -2,8 +2,8 @@
 // by the one function GetPjrtApi. The interface has major version 0, and within it fields and functions are only
 // appended, never moved. Hence these declarations fit every plugin of minor version 57 and later. A structure tells its
 // own size, and is filled with zeros before a call: a plugin that is older does not see the fields behind its own, one
-// that is newer sees that its newest are missing. tests/device/xla/abi_test.py compares each field with OpenXLA's own
-// header. Names are OpenXLA's without the prefix PJRT_: PJRT_Client_Create_Args is ClientCreateArgs.
+// that is newer sees that its newest are missing. tests/wings/xla/device/abi_test.py compares each field with OpenXLA's
+// own header. Names are OpenXLA's without the prefix PJRT_: PJRT_Client_Create_Args is ClientCreateArgs.
 #pragma once
 
 #include <cstddef>
