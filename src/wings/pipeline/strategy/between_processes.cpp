@@ -15,7 +15,7 @@
 #include "strategy/absent.h"
 #include "strategy/core.h"
 #include "wings/pipeline/strategy/messages.h"
-#include "wings/pipeline/strategy/result_carrier.h"
+#include "strategy/result_carrier.h"
 
 namespace cohort {
 

@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 #include "cohort/strategy.h"
-#include "wings/pipeline/strategy/result_carrier.h"
+#include "strategy/result_carrier.h"
 
 namespace cohort {
 
