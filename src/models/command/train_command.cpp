@@ -12,6 +12,7 @@
 #include "base/access.h"
 #include "base/atomic_file.h"
 #include "base/error_text.h"
+#include "base/extension.h"
 #include "base/fail.h"
 #include "base/regular_file.h"
 #include "cohort/models/strategy_flags.h"
@@ -19,14 +20,12 @@
 #include "cohort/trace.h"
 #include "models/command/decimals.h"
 #include "models/command/experiment_flags.h"
-#include "models/command/mesh_flags.h"
-#include "models/command/pipeline_flags.h"
+#include "models/command/mesh_makers.h"
+#include "models/command/timeline_part.h"
 #include "models/run/params_file.h"
 #include "models/run/partitions.h"
 #include "models/run/plan.h"
 #include "strategy/core.h"
-#include "wings/pipeline/models/pipeline_timeline.h"
-#include "wings/pipeline/strategy/pipeline.h"
 
 namespace cohort {
 
@@ -165,12 +164,7 @@ void tell(const TraceSummary& summary, const StrategyFlags& strategy, const std:
     }
     std::cout << "\n";
   }
-  if (auto pipeline = pipeline_timeline(summary, schedule_of(strategy), strategy.stages)) {
-    const auto percent = [&](const char* key) { return std::round(1000.0 * pipeline->at(key).get<double>()) / 10.0; };
-    std::cout << "  the last step: stages without work " << percent("measured_bubble") << "%, by the schedule "
-              << percent("scheduled_bubble") << "%\n";
-    json["pipeline"] = std::move(*pipeline);
-  }
+  for (const TimelinePart& part : extensions<TimelinePart>()) part.add(summary, strategy, json, std::cout);
   if (summary.left_out > 0) std::cout << "  " << summary.left_out << " spans are left out of the trace\n";
   AtomicFile file(model_dir / "timeline.json");
   file.write(json.dump() + "\n");
@@ -184,8 +178,9 @@ void run_traced(const ExperimentConfig& experiment, const Config& config, const 
     return;
   }
   const int rank = Access::core(strategy)->worker_rank();
-  Trace trace(
-      {.file = trace_file(*flags.trace, rank), .process = "worker " + std::to_string(rank), .close_up = kPipelineStep});
+  TraceOptions options{.file = trace_file(*flags.trace, rank), .process = "worker " + std::to_string(rank)};
+  for (const TimelinePart& part : extensions<TimelinePart>()) options.close_up = part.close_up;
+  Trace trace(options);
   name_traced_thread("replica 0");
   run_experiment(experiment, config, strategy, flags.run);
   const TraceSummary summary = trace.finish();
@@ -203,7 +198,7 @@ int train(TrainFlags flags) {
   configure(config, *made.task, flags);
   if (is_evaluator(made.runtime) && flags.run.mode != "eval") flags.run.mode = "continuous_eval";
   divide_inputs(made.runtime, *made.task, flags.run.mode);
-  take_layout(made.runtime, *made.task);
+  if (!made.runtime.mesh->empty()) mesh_maker(made.runtime).take_layout(made.runtime, *made.task);
   flags.run.experiment = experiment.name;
   run_traced(made, config, make_strategy(made.runtime), flags);
   return 0;
@@ -242,7 +237,8 @@ std::function<int()> add_train_flags(CLI::App& app) {
     }
   }
   flags->experiment.add_to(app);
-  app.get_option("--tpu")->expected(0, 1);  // --tpu= is the TPU that the environment speaks of
+  CLI::Option* const tpu = app.get_option_no_throw("--tpu");
+  if (tpu != nullptr) tpu->expected(0, 1);  // --tpu= is the TPU that the environment speaks of
   app.add_option(
       "--trace", flags->trace,
       "file for a picture of what every thread did, for chrome://tracing or ui.perfetto.dev; that of worker 2 "

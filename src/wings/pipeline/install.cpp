@@ -3,11 +3,16 @@
 
 #include "base/extension.h"
 #include "wings/pipeline/step/pipeline_step.h"
+#include "wings/pipeline/models/pipeline_flags.h"
+#include "wings/pipeline/models/pipeline_timeline.h"
 
 namespace cohort {
 
 void install_pipeline() {
   extend(MakeStepInParts{[] { return std::unique_ptr<StepInParts>(std::make_unique<PipelineStep>()); }});
+  extend(pipeline_flags());
+  extend(make_stages());
+  extend(timeline_of_pipelines());
 }
 
 }  // namespace cohort

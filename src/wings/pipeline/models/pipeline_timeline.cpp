@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "wings/pipeline/models/pipeline_flags.h"
 #include "wings/pipeline/strategy/pipeline.h"
 
 namespace cohort {
@@ -107,8 +111,9 @@ MeasuredStage scheduled_stage(int number, const std::vector<PipelineSpan>& spans
   return stage;
 }
 
-}  // namespace
-
+// Returns what each stage of this process did in the step that a trace has a close-up of, what the schedule has all
+// stages do with the mean times of these actions, and for how much of the time stages had no work in both; nothing
+// where no step of a pipeline was traced.
 std::optional<nlohmann::ordered_json> pipeline_timeline(const TraceSummary& summary,
                                                         const PipelineScheduleOptions& options, int stages) {
   const std::vector<MeasuredStage> measured = measured_stages(summary);
@@ -136,6 +141,22 @@ std::optional<nlohmann::ordered_json> pipeline_timeline(const TraceSummary& summ
   }
   for (const MeasuredStage& stage : measured) json["measured"].push_back(to_json(stage, sums.begin));
   return json;
+}
+
+void add_timeline(const TraceSummary& summary, const StrategyFlags& flags, nlohmann::ordered_json& timeline,
+                  std::ostream& out) {
+  auto pipeline = pipeline_timeline(summary, schedule_of(flags), flags.stages);
+  if (!pipeline) return;
+  const auto percent = [&](const char* key) { return std::round(1000.0 * pipeline->at(key).get<double>()) / 10.0; };
+  out << "  the last step: stages without work " << percent("measured_bubble") << "%, by the schedule "
+      << percent("scheduled_bubble") << "%\n";
+  timeline["pipeline"] = std::move(*pipeline);
+}
+
+}  // namespace
+
+TimelinePart timeline_of_pipelines() {
+  return {.close_up = kPipelineStep, .add = add_timeline};
 }
 
 }  // namespace cohort

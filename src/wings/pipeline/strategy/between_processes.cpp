@@ -14,8 +14,8 @@
 #include "base/traced_elsewhere.h"
 #include "strategy/absent.h"
 #include "strategy/core.h"
-#include "wings/pipeline/strategy/messages.h"
 #include "strategy/result_carrier.h"
+#include "wings/pipeline/strategy/messages.h"
 
 namespace cohort {
 

@@ -1,6 +1,5 @@
-#include "models/command/pipeline_flags.h"
+#include "wings/pipeline/models/pipeline_flags.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -70,14 +69,7 @@ int stages_of(const StrategyFlags& flags, const DeviceMesh& mesh) {
   return stages == nullptr ? 1 : stages->size;
 }
 
-}  // namespace
-
-bool has_stages(const DeviceMesh& mesh) {
-  return std::any_of(mesh.axes().begin(), mesh.axes().end(),
-                     [](const Axis& axis) { return axis.role == AxisRole::kStage; });
-}
-
-void check_pipeline(const StrategyFlags& flags) {
+void refuse_stages(const StrategyFlags& flags) {
   const StrategyFlags defaults;
   using Flag = std::pair<bool, std::string>;
   for (const auto& [is_set, flag] :
@@ -97,8 +89,6 @@ void take_cut(StrategyFlags& flags, const Task& task, const DeviceMesh& mesh) {
   flags.stages = stages;
 }
 
-namespace {
-
 PipelineOptions options_of(const StrategyFlags& flags, const DeviceMesh& mesh, const ExchangeOptions& exchange) {
   if (!flags.input_partition_dims.empty() || !flags.eval_input_partition_dims.empty()) {
     fail<InvalidArgument>("[train] task.train_input_partition_dims and task.eval_input_partition_dims have no meaning ",
@@ -111,8 +101,6 @@ PipelineOptions options_of(const StrategyFlags& flags, const DeviceMesh& mesh, c
           .sharding = sharding_of(flags)};
 }
 
-}  // namespace
-
 Strategy make_pipeline(const StrategyFlags& flags, const DeviceMesh& mesh, const ExchangeOptions& exchange) {
   return PipelineStrategy(options_of(flags, mesh, exchange));
 }
@@ -120,6 +108,10 @@ Strategy make_pipeline(const StrategyFlags& flags, const DeviceMesh& mesh, const
 Strategy make_pipeline_of_workers(const StrategyFlags& flags, const DeviceMesh& mesh, const ExchangeOptions& exchange,
                                   const ClusterOptions& members) {
   return MultiWorkerPipelineStrategy(options_of(flags, mesh, exchange), members);
+}
+
+void check_pipeline(const StrategyFlags& flags, const StrategyRow& /*row*/) {
+  if (flags.mesh->empty()) refuse_stages(flags);
 }
 
 void describe_pipeline(StrategyFlags& flags, ConfigFields& fields) {
@@ -131,6 +123,19 @@ void describe_pipeline(StrategyFlags& flags, ConfigFields& fields) {
       .add("pipeline_microbatches", flags.pipeline_microbatches,
            "the parts of a replica's share of a batch that are in the stages of such a mesh at the same time")
       .flag = "--pipeline_microbatches";
+}
+
+}  // namespace
+
+FlagsOfWing pipeline_flags() {
+  return {.place = FlagPlace::kLayout, .describe = describe_pipeline, .check = check_pipeline};
+}
+
+StageMaker make_stages() {
+  return {.take_cut = take_cut,
+          .make = make_pipeline,
+          .make_of_workers = make_pipeline_of_workers,
+          .refuse = refuse_stages};
 }
 
 }  // namespace cohort

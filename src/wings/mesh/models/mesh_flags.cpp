@@ -1,17 +1,17 @@
-#include "models/command/mesh_flags.h"
-
-#include <c10/util/accumulate.h>
+#include "wings/mesh/models/mesh_flags.h"
 
 #include <algorithm>
+#include <optional>
 #include <sstream>
 
+#include "base/extension.h"
 #include "base/fail.h"
 #include "base/number_in.h"
 #include "cluster/local_place.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/multi_worker_mesh.h"
 #include "models/command/exchange_flags.h"
-#include "models/command/pipeline_flags.h"
+#include "models/command/mesh_makers.h"
 #include "models/command/security_flags.h"
 #include "models/command/strategy_table.h"
 
@@ -20,9 +20,44 @@ namespace cohort {
 namespace {
 
 constexpr std::string_view kRing = "ring";
-constexpr std::string_view kSequence = "sequence";  // the axis that divides tokens
+constexpr std::string_view kSequenceAxis = "sequence";  // the axis that divides tokens
 constexpr int kMostOnAxis = 1024;
 constexpr int64_t kMostPlaces = 65'536;  // on all axes
+
+// The axes that --mesh names.
+struct MeshFlag {
+  std::vector<int> sizes;
+  std::vector<std::string> names;
+};
+
+MeshFlag mesh_of(const StrategyFlags& flags) {
+  MeshFlag mesh;
+  int64_t places = 1;
+  std::istringstream parts(*flags.mesh);
+  for (std::string part; std::getline(parts, part, ',');) {
+    const std::size_t sign = part.find('=');
+    if (sign == 0 || sign == std::string::npos) {
+      fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": \"", part, "\" is no axis, wanted batch=2,model=2");
+    }
+    const std::string name = part.substr(0, sign), text = part.substr(sign + 1);
+    const std::optional<int> size = parse_int(text);
+    if (!size || *size < 1 || *size > kMostOnAxis) {
+      fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": the axis ", name, " has the size ", text,
+                            ", wanted 1 to ", kMostOnAxis);
+    }
+    if (std::find(mesh.names.begin(), mesh.names.end(), name) != mesh.names.end()) {
+      fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": two axes have the name ", name, ", wanted one of each");
+    }
+    mesh.names.push_back(name);
+    mesh.sizes.push_back(*size);
+    places *= *size;
+    if (places > kMostPlaces) {
+      fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": the axes have more than ", kMostPlaces,
+                            " places, wanted sizes whose product is that or less");
+    }
+  }
+  return mesh;
+}
 
 // The flag says the devices of a process: as many CPUs as its part of the mesh has places, unless the user says so.
 std::vector<std::string> devices_here(const StrategyFlags& flags, const std::vector<std::string>& asked, int places,
@@ -100,7 +135,7 @@ void require_sequence(const StrategyFlags& flags) {
     fail<InvalidArgument>("[train] --sequence_attention=", flags.sequence_attention, ", wanted ring or ulysses");
   }
   const std::vector<std::string> names = mesh_of(flags).names;
-  if (std::find(names.begin(), names.end(), kSequence) != names.end()) return;
+  if (std::find(names.begin(), names.end(), kSequenceAxis) != names.end()) return;
   fail<InvalidArgument>("[train] --sequence_attention=", flags.sequence_attention,
                         " has no meaning without an axis sequence in --mesh");
 }
@@ -110,7 +145,7 @@ void require_parts(const StrategyFlags& flags) {
   if (flags.mesh->empty() || !flags.input_partition_dims.empty() || !flags.eval_input_partition_dims.empty()) return;
   const DeviceMesh mesh = axes_of(flags);
   for (const Axis& axis : mesh.axes()) {
-    if (axis.role != AxisRole::kSpace || axis.name == kSequence || is_evaluator(flags)) continue;
+    if (axis.role != AxisRole::kSpace || axis.name == kSequenceAxis || is_evaluator(flags)) continue;
     fail<InvalidArgument>(
         "[train] --mesh=", flags.mesh, ": the axis ", axis.name, " divides images into the parts of ",
         "task.train_input_partition_dims (with --mode=eval task.eval_input_partition_dims), which is ",
@@ -118,9 +153,21 @@ void require_parts(const StrategyFlags& flags) {
   }
 }
 
-}  // namespace
+// Returns the maker of meshes with an axis that divides layers, or null: this one has none.
+const StageMaker* stage_maker(const StrategyFlags& flags, const DeviceMesh& mesh) {
+  const bool has_stages = std::any_of(mesh.axes().begin(), mesh.axes().end(),
+                                      [](const Axis& axis) { return axis.role == AxisRole::kStage; });
+  if (!has_stages) return nullptr;
+  if (!extensions<StageMaker>().empty()) return &extensions<StageMaker>().front();
+  fail<Unimplemented>("[train] --mesh=", flags.mesh,
+                      " has an axis of stages, for which this build has no wing pipeline (COHORT_WINGS)");
+}
 
-void check_mesh(const StrategyFlags& flags) {
+void refuse_stages(const StrategyFlags& flags) {
+  for (const StageMaker& maker : extensions<StageMaker>()) maker.refuse(flags);
+}
+
+void check_mesh(const StrategyFlags& flags, const StrategyRow& /*row*/) {
   require_sequence(flags);
   require_parts(flags);
   using Flag = std::pair<const char*, bool>;
@@ -134,42 +181,7 @@ void check_mesh(const StrategyFlags& flags) {
   }
 }
 
-int parts_of(const StrategyFlags& flags) {
-  const auto& dims = flags.input_partition_dims.empty() ? flags.eval_input_partition_dims : flags.input_partition_dims;
-  return static_cast<int>(c10::multiply_integers(dims));
-}
-
-MeshFlag mesh_of(const StrategyFlags& flags) {
-  MeshFlag mesh;
-  int64_t places = 1;
-  std::istringstream parts(*flags.mesh);
-  for (std::string part; std::getline(parts, part, ',');) {
-    const std::size_t sign = part.find('=');
-    if (sign == 0 || sign == std::string::npos) {
-      fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": \"", part, "\" is no axis, wanted batch=2,model=2");
-    }
-    const std::string name = part.substr(0, sign), text = part.substr(sign + 1);
-    const std::optional<int> size = parse_int(text);
-    if (!size || *size < 1 || *size > kMostOnAxis) {
-      fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": the axis ", name, " has the size ", text,
-                            ", wanted 1 to ", kMostOnAxis);
-    }
-    if (std::find(mesh.names.begin(), mesh.names.end(), name) != mesh.names.end()) {
-      fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": two axes have the name ", name, ", wanted one of each");
-    }
-    mesh.names.push_back(name);
-    mesh.sizes.push_back(*size);
-    places *= *size;
-    if (places > kMostPlaces) {
-      fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": the axes have more than ", kMostPlaces,
-                            " places, wanted sizes whose product is that or less");
-    }
-  }
-  return mesh;
-}
-
 void take_layout(StrategyFlags& flags, const Task& task) {
-  if (flags.mesh->empty()) return;
   const DeviceMesh mesh = axes_of(flags);
   const std::vector<std::string> dividing = dividing_axes(mesh);
   if (dividing.size() > 1) {
@@ -182,17 +194,17 @@ void take_layout(StrategyFlags& flags, const Task& task) {
   }
   const bool has_parts = !flags.input_partition_dims.empty() || !flags.eval_input_partition_dims.empty();
   for (const Axis& axis : mesh.axes()) {
-    if (axis.name == kSequence && !has_parts) task.check_sequence(axis.name);
+    if (axis.name == kSequenceAxis && !has_parts) task.check_sequence(axis.name);
   }
-  if (has_stages(mesh)) take_cut(flags, task, mesh);
+  if (const StageMaker* maker = stage_maker(flags, mesh)) maker->take_cut(flags, task, mesh);
 }
 
 Strategy make_mesh(const StrategyFlags& flags, const std::vector<std::string>& devices,
                    const ExchangeOptions& exchange) {
   const MeshFlag mesh = mesh_of(flags);
   const DeviceMesh made(mesh.sizes, mesh.names, devices_here(flags, devices, places_of(mesh), 1));
-  if (has_stages(made)) return make_pipeline(flags, made, exchange);
-  check_pipeline(flags);
+  if (const StageMaker* maker = stage_maker(flags, made)) return maker->make(flags, made, exchange);
+  refuse_stages(flags);
   return MeshStrategy(made, options_of(flags, exchange));
 }
 
@@ -226,8 +238,8 @@ Strategy make_mesh_of_workers(const StrategyFlags& flags, const std::vector<std:
       .resolver = resolver, .communication = communication_of(flags), .membership = membership_of(flags)};
   ExchangeOptions within = exchange;  // a worker
   within.cross_device_ops = "auto";
-  if (has_stages(made)) return make_pipeline_of_workers(flags, made, within, members);
-  check_pipeline(flags);
+  if (const StageMaker* maker = stage_maker(flags, made)) return maker->make_of_workers(flags, made, within, members);
+  refuse_stages(flags);
   return MultiWorkerMeshStrategy(made, options_of(flags, within), members);
 }
 
@@ -260,6 +272,16 @@ void describe_mesh(StrategyFlags& flags, ConfigFields& fields) {
            "whether the axis model of the mesh divides the dense layers of a recommender, too, by columns and rows in "
            "turn; else its replicas have them whole")
       .flag = "--mlp_parallel";
+}
+
+}  // namespace
+
+FlagsOfWing mesh_flags() {
+  return {.place = FlagPlace::kLayout, .describe = describe_mesh, .check = check_mesh};
+}
+
+MeshMaker make_meshes() {
+  return {.take_layout = take_layout, .make = make_mesh, .make_of_workers = make_mesh_of_workers};
 }
 
 }  // namespace cohort
