@@ -6,16 +6,17 @@
 #include <iostream>
 
 #include "base/atomic_file.h"
+#include "base/extension.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/number_in.h"
 #include "checkpoint/series.h"
-#include "cohort/cluster/parameter_server_strategy.h"
 #include "cohort/models/experiment.h"
 #include "cohort/preemption.h"
 #include "cohort/train/actions.h"
 #include "models/run/local_place.h"
 #include "models/run/params_file.h"
+#include "models/run/part.h"
 #include "models/run/plan.h"
 #include "models/run/summaries.h"
 #include "strategy/core.h"
@@ -33,42 +34,10 @@ std::filesystem::path make_folder(const std::filesystem::path& folder) {
   return folder;
 }
 
-// The part of this process in a run: it makes the whole run, alone or as one of several workers alike.
-class Part {
- public:
-  Part() = default;
-  Part(const Part&) = delete;
-  Part& operator=(const Part&) = delete;
-  virtual ~Part() = default;
-
-  // Returns whether this process may write and report.
-  virtual bool in_charge() const { return true; }
-  // Does what another process asks for, and returns true if this one has nothing else to do.
-  virtual bool serves(bool /*trains*/) const { return false; }
-  // Throws Unimplemented if the training cannot change after these steps.
-  virtual void require_stages(const std::vector<int64_t>& /*stages*/) const {}
-};
-
-// With parameter servers the chief makes the run, and the others serve it.
-class PartAmongServers final : public Part {
- public:
-  explicit PartAmongServers(ParameterServerStrategy strategy) : strategy_(std::move(strategy)) {}
-
-  bool in_charge() const override { return strategy_.is_coordinator(); }
-  // An evaluation has nothing to serve.
-  bool serves(bool trains) const override { return trains ? strategy_.serve() : !strategy_.is_coordinator(); }
-  void require_stages(const std::vector<int64_t>& stages) const override {
-    if (stages.empty()) return;
-    fail<Unimplemented>("[train] the training changes after step ", stages.front(),
-                        ", which parameter servers do not follow: their variables are made before the first step");
-  }
-
- private:
-  ParameterServerStrategy strategy_;
-};
-
 std::unique_ptr<Part> part_in(const Strategy& strategy) {
-  if (auto servers = ParameterServerStrategy::of(strategy)) return std::make_unique<PartAmongServers>(*servers);
+  for (const PartMaker& maker : extensions<PartMaker>()) {
+    if (std::unique_ptr<Part> part = maker.make(strategy)) return part;
+  }
   return std::make_unique<Part>();
 }
 

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/access.h"
+#include "base/extension.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "data/split.h"
@@ -11,8 +12,7 @@
 #include "strategy/core.h"
 #include "train/layers/frozen.h"
 #include "train/layers/sequential_module.h"
-#include "wings/parameter_server/train/server_training.h"
-#include "wings/pipeline/train/pipeline_cut.h"
+#include "train/model/model_cutter.h"
 
 namespace cohort {
 
@@ -44,6 +44,14 @@ void require_precision(const std::string& who, const Strategy& strategy, Precisi
   }
 }
 
+// Returns the maker of the steps of a strategy's models, or null: their process makes them.
+const StepsMaker* steps_maker(const Strategy& strategy) {
+  for (const StepsMaker& maker : extensions<StepsMaker>()) {
+    if (maker.serves(strategy)) return &maker;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 ModelState::ModelState(const Strategy& strategy, std::string name, torch::ScalarType dtype)
@@ -52,6 +60,7 @@ ModelState::ModelState(const Strategy& strategy, std::string name, torch::Scalar
       dtype_(dtype),
       loss_metric_(strategy, Mean({.name = "loss"})),
       steps_(std::make_unique<StepsHere>(*this)),
+      steps_maker_(steps_maker(strategy)),
       functions_(strategy, speaker()) {}
 
 ModelState::~ModelState() = default;
@@ -89,18 +98,19 @@ void ModelState::build(const Shape& input, torch::ScalarType input_dtype) {
   calls_ = std::move(calls);
   leave_parts();
   sequentials_ = std::move(sequentials);
-  cut_for_pipeline(speaker(), *Access::core(strategy_), sequentials_, context);
+  for (const ModelCutter& cutter : extensions<ModelCutter>()) {
+    cutter.cut(speaker(), *Access::core(strategy_), sequentials_, context);
+  }
   for (std::size_t i = 0; i < entries_.size(); ++i) entries_[i].output = outputs[i];
   if (compiled()) apply_trainable();
   declare();
 }
 
-// Parameter servers hear of all variables before they serve.
+// Those who are given steps hear of all variables before they serve.
 void ModelState::declare() {
   if (!built() || !compiled()) return;
-  const auto strategy = ParameterServerStrategy::of(strategy_);
-  if (!strategy) return;
-  if (!std::exchange(declared_, true)) steps_ = std::make_unique<ServerTraining>(*strategy, shared_from_this());
+  if (steps_maker_ == nullptr) return;
+  if (!std::exchange(declared_, true)) steps_ = steps_maker_->make(shared_from_this());
   optimizer();
 }
 
@@ -183,10 +193,10 @@ NamedTensors ModelState::entry_buffers(std::size_t index, std::size_t replica) c
 
 // Refuses to capture the steps of strategies that do not make them as one function of each replica's.
 void ModelState::require_graphs() const {
-  const bool has_servers = ParameterServerStrategy::of(strategy_).has_value();
-  if (!has_servers && !Access::core(strategy_)->plan().in_microbatches) return;
+  const bool handed_out = steps_maker_ != nullptr;
+  if (!handed_out && !Access::core(strategy_)->plan().in_microbatches) return;
   fail<Unimplemented>("[model] ", name_, ": compile: jit_compile is true, but steps ",
-                      has_servers ? "with parameter servers" : "of a pipeline",
+                      handed_out ? c10::str("with ", steps_maker_->takers) : "of a pipeline",
                       " are not captured as graphs; leave it unset");
 }
 
@@ -223,9 +233,9 @@ void ModelState::compile(const CompileOptions& options) {
   steps_per_execution_ = options.steps_per_execution;
   outputs_ = ModelOutputs(speaker(), output_names_, options);
   add_metrics(options);
-  if (options.loss_average == LossAverage::kReplicas && ParameterServerStrategy::of(strategy_)) {
-    fail<InvalidArgument>("[model] ", name_, ": compile: loss_average is kReplicas, but the workers of parameter ",
-                          "servers are no replicas that share a batch");
+  if (options.loss_average == LossAverage::kReplicas && steps_maker_ != nullptr) {
+    fail<InvalidArgument>("[model] ", name_, ": compile: loss_average is kReplicas, but the workers of ",
+                          steps_maker_->takers, " are no replicas that share a batch");
   }
   loss_average_ = options.loss_average;
   precision_ = options.precision;

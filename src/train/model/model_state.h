@@ -192,10 +192,11 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   std::vector<MirroredMetric> output_losses_;  // the outputs that have a loss, if there are several
   std::vector<Measured> metrics_;
   std::unique_ptr<TrainingSteps> steps_;
+  const StepsMaker* steps_maker_;  // null: this process makes the steps
   AfterUpdate after_update_;
   StepFunctions functions_;
   int64_t compilations_ = 0;  // calls of compile()
-  bool declared_ = false;     // parameter servers have heard of the model's step
+  bool declared_ = false;     // the steps are those of the maker
 };
 
 }  // namespace cohort

@@ -1,11 +1,13 @@
-// TrainingSteps: makes a model's training steps. Usually this process makes them; with parameter servers
-// (server_training.h) the chief hands them out, and they may still be under way when step() returns.
+// TrainingSteps: makes a model's training steps. Usually this process makes them; a wing may hand them out to others,
+// and they may still be under way when step() returns.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "cohort/distributed_dataset.h"
+#include "cohort/strategy.h"
 
 namespace cohort {
 
@@ -45,6 +47,14 @@ class StepsHere final : public TrainingSteps {
 
  private:
   ModelState& state_;  // the owner
+};
+
+// Makes the steps of the models of some strategies otherwise. An extension.
+struct StepsMaker {
+  const char* takers;  // those who are given steps, for messages
+  bool (*serves)(const Strategy& strategy);
+  // Makes the steps of a model that is built and compiled, which then gets its optimizer at once.
+  std::unique_ptr<TrainingSteps> (*make)(const std::shared_ptr<ModelState>& state);
 };
 
 }  // namespace cohort

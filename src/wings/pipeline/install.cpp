@@ -5,6 +5,7 @@
 #include "wings/pipeline/step/pipeline_step.h"
 #include "wings/pipeline/models/pipeline_flags.h"
 #include "wings/pipeline/models/pipeline_timeline.h"
+#include "wings/pipeline/train/pipeline_cut.h"
 
 namespace cohort {
 
@@ -13,6 +14,7 @@ void install_pipeline() {
   extend(pipeline_flags());
   extend(make_stages());
   extend(timeline_of_pipelines());
+  extend(ModelCutter{cut_for_pipeline});
 }
 
 }  // namespace cohort

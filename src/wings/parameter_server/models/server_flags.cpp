@@ -37,8 +37,7 @@ Consistency consistency_of(const StrategyFlags& flags) {
     consistency.staleness = flags.staleness;
     return consistency;
   }
-  fail<InvalidArgument>("[train] --consistency=", flags.consistency, " is not known; there are ",
-                        consistency_names());
+  fail<InvalidArgument>("[train] --consistency=", flags.consistency, " is not known; there are ", consistency_names());
 }
 
 Strategy make_parameter_server(const StrategyFlags& flags) {

@@ -156,4 +156,12 @@ int64_t ServerTraining::iterations() const {
   return state_.optimizer().iterations() + steps_;
 }
 
+StepsMaker steps_by_servers() {
+  return {.takers = "parameter servers",
+          .serves = [](const Strategy& strategy) { return ParameterServerStrategy::of(strategy).has_value(); },
+          .make = [](const std::shared_ptr<ModelState>& state) -> std::unique_ptr<TrainingSteps> {
+            return std::make_unique<ServerTraining>(*ParameterServerStrategy::of(state->strategy()), state);
+          }};
+}
+
 }  // namespace cohort

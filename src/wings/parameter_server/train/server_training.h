@@ -45,4 +45,7 @@ class ServerTraining final : public TrainingSteps {
   bool changed_ = false;
 };
 
+// The steps of models under ParameterServerStrategy.
+StepsMaker steps_by_servers();
+
 }  // namespace cohort

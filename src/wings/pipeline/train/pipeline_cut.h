@@ -4,9 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/train/layers/layer.h"
-#include "strategy/core.h"
-#include "train/layers/sequential_module.h"
+#include "train/model/model_cutter.h"
 
 namespace cohort {
 

@@ -66,7 +66,8 @@ void describe_plugin(StrategyFlags& flags, ConfigFields& fields) {
     field.flag = c10::str("--", name);
     field.names = names;
   };
-  add("tpu", flags.tpu, "a TPU: its name, its address (grpc://host:port), local, or empty for the one of the environment");
+  add("tpu", flags.tpu,
+      "a TPU: its name, its address (grpc://host:port), local, or empty for the one of the environment");
   add("xla_plugin", flags.xla_plugin,
       "the PJRT plugin of tpu and xla: the path of a shared library, or the name of one that was found (tpu, cuda, "
       "cpu); empty: tpu under tpu, else the first one");
