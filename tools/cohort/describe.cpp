@@ -6,12 +6,9 @@
 #include <nlohmann/json.hpp>
 
 #include "cohort/models/experiment.h"
-#include "cohort/models/language_model.h"
-#include "cohort/models/masked_language_model.h"
-#include "cohort/models/ranking.h"
-#include "cohort/models/semantic_segmentation.h"
 #include "commands.h"
 #include "config/types.h"
+#include "models/experiment_group.h"
 
 namespace cohort::cli {
 
@@ -82,20 +79,22 @@ Command add_describe(CLI::App& app, const CLI::App& whole) {
       print_names(whole, *of);
       return 0;
     }
-    // The experiments whose defaults are those of the structs: one with the task of image classification, and the keys
-    // of the other tasks under names of their own.
-    ExperimentConfig experiment = find_experiment("image_classification").make();
-    SemanticSegmentationTask segmentation;
-    LanguageModelTask language_model;
-    MaskedLanguageModelTask masked_language_model;
-    RankingTask ranking;
-    const Config other_tasks([&](ConfigFields& fields) {
-      fields.nest("segmentation", static_cast<Task&>(segmentation));
-      fields.nest("language_model", static_cast<Task&>(language_model));
-      fields.nest("masked_language_model", static_cast<Task&>(masked_language_model));
-      fields.nest("ranking", static_cast<Task&>(ranking));
+    // The defaults are those of the structs. One task is that of an experiment, others have names of their own.
+    std::vector<std::pair<std::string, std::shared_ptr<Task>>> tasks;
+    for (const TaskKind& kind : by_place<TaskKind>()) tasks.emplace_back(kind.name, kind.make());
+    const auto nest_tasks = [&](ConfigFields& fields, bool of_experiment) {
+      for (const auto& [name, task] : tasks) {
+        if ((name == "task") == of_experiment) fields.nest(name, *task);
+      }
+    };
+    TrainerConfig trainer;
+    RuntimeConfig runtime;
+    const Config other_tasks([&](ConfigFields& fields) { nest_tasks(fields, /*of_experiment=*/false); });
+    const Config config([&](ConfigFields& fields) {
+      nest_tasks(fields, /*of_experiment=*/true);
+      fields.nest("trainer", trainer);
+      fields.nest("runtime", runtime);
     });
-    const Config config([&](ConfigFields& fields) { experiment.describe(fields); });
     nlohmann::ordered_json commands;
     for (const CLI::App* command : commands_of(whole)) {
       commands[command->get_name()] = flags_of(*command, config);

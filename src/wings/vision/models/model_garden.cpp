@@ -1,10 +1,9 @@
-#include "models/model_garden.h"
+#include "wings/vision/models/model_garden.h"
 
 #include <array>
 
 #include "base/fail.h"
 #include "cohort/models/image_classification.h"
-#include "cohort/models/masked_language_model.h"
 
 namespace cohort {
 
@@ -116,22 +115,6 @@ ExperimentConfig deit_imagenet_pretrain() {
   return recipe.config();
 }
 
-// official/nlp/configs/pretraining_experiments.py, with the warm-up of its configuration files.
-ExperimentConfig bert_pretraining() {
-  ExperimentConfig config{.task = std::make_shared<MaskedLanguageModelTask>()};
-  config.trainer.train_steps = 1'000'000;
-  OptimizerConfig& optimizer = config.trainer.optimizer_config;
-  optimizer.optimizer.type = "adamw";
-  optimizer.optimizer.adamw.weight_decay_rate = 0.01;
-  optimizer.optimizer.adamw.exclude_from_weight_decay = {"LayerNorm", "layer_norm", "bias"};
-  optimizer.learning_rate.type = "polynomial";
-  optimizer.learning_rate.polynomial.initial_learning_rate = 1e-4;
-  optimizer.learning_rate.polynomial.end_learning_rate = 0.0;
-  optimizer.warmup.type = "polynomial";
-  optimizer.warmup.polynomial.warmup_steps = 10'000;
-  return config;
-}
-
 struct Missing {
   std::string_view name;
   const char* model;
@@ -161,7 +144,6 @@ std::vector<Experiment> model_garden_experiments() {
       {"vit_imagenet_pretrain", "Model Garden's vision transformer, base, on ImageNet", vit_imagenet_pretrain},
       {"vit_imagenet_finetune", "Model Garden's, at 384 x 384", vit_imagenet_finetune},
       {"deit_imagenet_pretrain", "Model Garden's, with the augmentation of DeiT", deit_imagenet_pretrain},
-      {"bert/pretraining", "Model Garden's BERT, base, on text", bert_pretraining},
   };
 }
 

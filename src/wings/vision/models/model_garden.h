@@ -1,5 +1,5 @@
-// The experiments of TensorFlow's Model Garden for images (official/vision/configs/image_classification.py) and for
-// text (official/nlp/configs), under its names, to which its configuration files are applied.
+// The experiments of TensorFlow's Model Garden for images (official/vision/configs/image_classification.py), under its
+// names, to which its configuration files are applied.
 #pragma once
 
 #include <string>
