@@ -12,7 +12,6 @@ namespace cohort::cli {
 using Command = std::function<int()>;
 // Adds `checkpoint`, which looks into checkpoints.
 Command add_checkpoint(CLI::App& app);
-Command add_compile(CLI::App& app);
 Command add_devices(CLI::App& app);
 // Adds `describe`, which prints the flags of the other subcommands of `whole`.
 Command add_describe(CLI::App& app, const CLI::App& whole);
@@ -20,5 +19,20 @@ Command add_describe(CLI::App& app, const CLI::App& whole);
 Command add_launch(CLI::App& app, std::vector<std::string> program);
 // Adds `report`, which makes a page that shows runs.
 Command add_report(CLI::App& app);
+
+// A subcommand. Those of wings are extensions (src/base/extension.h).
+struct CommandRow {
+  std::string name;
+  std::string description;
+  std::function<Command(CLI::App& app)> add;
+};
+
+// Adds flags to `devices`, and returns what prints more devices. An extension.
+struct DevicesPart {
+  std::function<void()> (*add)(CLI::App& app);
+};
+
+// Calls the functions of wings that add such extensions; to be called once. The build writes its definition.
+void install_commands();
 
 }  // namespace cohort::cli

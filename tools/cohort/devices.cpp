@@ -1,5 +1,4 @@
-// cohort devices: prints the devices that the library sees on this machine, and their memory; those of XLA's plugins,
-// too.
+// cohort devices: prints the devices that the library sees on this machine, and their memory; wings print more.
 #include <ATen/Version.h>
 #include <fmt/format.h>
 #include <torch/version.h>
@@ -9,6 +8,8 @@
 #include <memory>
 
 #include "base/cpu_threads.h"
+#include "base/extension.h"
+#include "bytes_text.h"
 #include "cluster/local_place.h"
 #include "cohort/compute.h"
 #include "cohort/device.h"
@@ -17,7 +18,6 @@
 #include "device/backend.h"
 #include "device/visible_cards.h"
 #include "strategy/memory_use.h"
-#include "xla_flags.h"
 
 namespace cohort::cli {
 
@@ -100,11 +100,11 @@ void print_devices() {
 }  // namespace
 
 Command add_devices(CLI::App& app) {
-  const auto flags = std::make_shared<XlaFlags>();
-  add_xla_flags(app, *flags);
-  return [flags] {
+  std::vector<std::function<void()>> parts;
+  for (const DevicesPart& part : extensions<DevicesPart>()) parts.push_back(part.add(app));
+  return [parts] {
     print_devices();
-    print_xla_plugins(*flags);
+    for (const auto& print : parts) print();
     return 0;
   };
 }

@@ -1,4 +1,4 @@
-// The command line: cohort train | launch | report | checkpoint | devices | compile | describe.
+// The command line: cohort train | launch | report | checkpoint | devices | describe, and what wings add.
 #include <torch/version.h>
 #include <unistd.h>
 
@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/cpu_threads.h"
+#include "base/extension.h"
 #include "cohort/version.h"
 #include "commands.h"
 #include "ignored_signals.h"
@@ -26,6 +27,22 @@ void restart_with_right_blas(char** argv) {
   ::execv("/proc/self/exe", argv);  // if this fails the program goes on, more slowly
 }
 
+std::vector<cohort::cli::CommandRow> command_rows(const CLI::App& app, const std::vector<std::string>& program) {
+  using namespace cohort::cli;
+  install_commands();
+  std::vector<CommandRow> rows = cohort::extensions<CommandRow>();
+  rows.push_back({"checkpoint", "look into checkpoints, compare them, make files of weights", add_checkpoint});
+  rows.push_back({"devices", "list what can be computed on", add_devices});
+  rows.push_back({"launch", "start the workers of a program",
+                  [&program](CLI::App& command) { return add_launch(command, program); }});
+  rows.push_back({"report", "show runs of train on a page of HTML", add_report});
+  rows.push_back({"train", "train or evaluate an experiment", cohort::add_train_flags});
+  std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  rows.push_back({"describe", "print all flags and keys as JSON",
+                  [&app](CLI::App& command) { return add_describe(command, app); }});
+  return rows;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -38,36 +55,22 @@ int main(int argc, char** argv) {
   CLI::App app("Cohort: training on one device, many devices, many machines", "cohort");
   app.require_subcommand(1);
   app.set_version_flag("--version", "cohort " COHORT_VERSION ", LibTorch " TORCH_VERSION);
-  CLI::App& checkpoint =
-      *app.add_subcommand("checkpoint", "look into checkpoints, compare them, make files of weights");
-  CLI::App& compile = *app.add_subcommand("compile", "compile a program for devices that need not be here");
-  CLI::App& devices = *app.add_subcommand("devices", "list what can be computed on");
-  CLI::App& launch = *app.add_subcommand("launch", "start the workers of a program");
-  CLI::App& report = *app.add_subcommand("report", "show runs of train on a page of HTML");
-  CLI::App& train = *app.add_subcommand("train", "train or evaluate an experiment");
-  CLI::App& describe = *app.add_subcommand("describe", "print all flags and keys as JSON");
-  const auto run_describe = cohort::cli::add_describe(describe, app);
-  const auto run_checkpoint = cohort::cli::add_checkpoint(checkpoint);
-  const auto run_compile = cohort::cli::add_compile(compile);
-  const auto run_devices = cohort::cli::add_devices(devices);
-  const auto run_launch = cohort::cli::add_launch(launch, program);
-  const auto run_report = cohort::cli::add_report(report);
-  const auto run_train = cohort::add_train_flags(train);
+  std::vector<std::pair<const CLI::App*, cohort::cli::Command>> commands;
+  for (const cohort::cli::CommandRow& row : command_rows(app, program)) {
+    CLI::App* const command = app.add_subcommand(row.name, row.description);
+    commands.emplace_back(command, row.add(*command));
+  }
   cohort::read_decimals(app);
   try {
     app.parse(static_cast<int>(mark - argv), argv);
-    if (mark != end && !launch.parsed()) throw CLI::ExtrasError({"--"});
+    if (mark != end && !app.got_subcommand("launch")) throw CLI::ExtrasError({"--"});
   } catch (const CLI::Success& asked) {  // --help, --version
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {
     std::cerr << "[cohort] " << error.what() << "\nRun with --help for the flags.\n";
     return cohort::kWrongCall;
   }
-  return cohort::exit_status(describe.parsed()     ? run_describe
-                             : checkpoint.parsed() ? run_checkpoint
-                             : compile.parsed()    ? run_compile
-                             : devices.parsed()    ? run_devices
-                             : launch.parsed()     ? run_launch
-                             : report.parsed()     ? run_report
-                                                   : run_train);
+  const auto chosen =
+      std::find_if(commands.begin(), commands.end(), [](const auto& each) { return each.first->parsed(); });
+  return cohort::exit_status(chosen->second);
 }

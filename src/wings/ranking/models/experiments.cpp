@@ -29,9 +29,9 @@ std::vector<ExperimentGroup> ranking_experiments() {
 }
 
 std::vector<TaskKind> ranking_tasks() {
-  return {{.name = "ranking",
-           .place = 4,
-           .make = []() -> std::shared_ptr<Task> { return std::make_shared<RankingTask>(); }}};
+  return {{.name = "ranking", .place = 4, .make = []() -> std::shared_ptr<Task> {
+             return std::make_shared<RankingTask>();
+           }}};
 }
 
 }  // namespace cohort

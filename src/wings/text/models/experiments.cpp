@@ -104,9 +104,9 @@ std::vector<TaskKind> text_tasks() {
   return {{.name = "language_model",
            .place = 2,
            .make = []() -> std::shared_ptr<Task> { return std::make_shared<LanguageModelTask>(); }},
-          {.name = "masked_language_model",
-           .place = 3,
-           .make = []() -> std::shared_ptr<Task> { return std::make_shared<MaskedLanguageModelTask>(); }}};
+          {.name = "masked_language_model", .place = 3, .make = []() -> std::shared_ptr<Task> {
+             return std::make_shared<MaskedLanguageModelTask>();
+           }}};
 }
 
 }  // namespace cohort

@@ -215,9 +215,9 @@ std::vector<TaskKind> vision_tasks() {
   return {{.name = "task",
            .place = 0,
            .make = []() -> std::shared_ptr<Task> { return std::make_shared<ImageClassificationTask>(); }},
-          {.name = "segmentation",
-           .place = 1,
-           .make = []() -> std::shared_ptr<Task> { return std::make_shared<SemanticSegmentationTask>(); }}};
+          {.name = "segmentation", .place = 1, .make = []() -> std::shared_ptr<Task> {
+             return std::make_shared<SemanticSegmentationTask>();
+           }}};
 }
 
 }  // namespace cohort

@@ -9,11 +9,13 @@
 #include "base/atomic_file.h"
 #include "base/fail.h"
 #include "base/regular_file.h"
+#include "bytes_text.h"
 #include "commands.h"
 #include "models/command/experiment_flags.h"
+#include "wings/xla/compile.h"
 #include "wings/xla/device/ahead.h"
 #include "wings/xla/models/record_step.h"
-#include "xla_flags.h"
+#include "wings/xla/xla_flags.h"
 
 namespace cohort::cli {
 

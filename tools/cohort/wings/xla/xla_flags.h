@@ -2,8 +2,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "wings/xla/device/client.h"
 
@@ -21,13 +22,8 @@ void add_xla_flags(CLI::App& app, XlaFlags& flags);
 // Loads the plugin that is named; without a name that of TPUs for a topology, else the first that is found.
 XlaPluginPtr load_plugin(const XlaFlags& flags);
 
-// Prints a line for each device.
-void print_xla_devices(const std::vector<XlaDevice>& devices);
-
-// Prints the plugins that there are, or the devices of the one that the flags name.
-void print_xla_plugins(const XlaFlags& flags);
-
-// Returns "15.7 GiB", or less for less.
-std::string bytes_text(int64_t bytes);
+// Adds the flags to `cohort devices`. Returns what prints the plugins that there are, or the devices of the one that
+// the flags name.
+std::function<void()> add_plugins(CLI::App& app);
 
 }  // namespace cohort::cli

@@ -1,10 +1,9 @@
-#include "xla_flags.h"
+#include "wings/xla/xla_flags.h"
 
-#include <fmt/format.h>
-
-#include <array>
 #include <iostream>
+#include <memory>
 
+#include "bytes_text.h"
 #include "wings/xla/device/find_plugin.h"
 #include "wings/xla/device/topology.h"
 
@@ -27,6 +26,8 @@ XlaPluginPtr load_plugin(const XlaFlags& flags) {
   return XlaPlugin::load(find_xla_plugin(flags.plugin.value_or(fallback), "--xla_plugin"));
 }
 
+namespace {
+
 void print_xla_devices(const std::vector<XlaDevice>& devices) {
   for (const XlaDevice& device : devices) {
     std::cout << "xla       " << device.id << "  " << device.kind;
@@ -39,7 +40,8 @@ void print_xla_devices(const std::vector<XlaDevice>& devices) {
   }
 }
 
-// Loading a plugin can take seconds and opens its devices, so that is done for one that is named only.
+// Prints the plugins that there are, or the devices of the one that the flags name. Loading a plugin can take seconds
+// and opens its devices, so that is done for one that is named only.
 void print_xla_plugins(const XlaFlags& flags) {
   if (!flags.plugin && flags.topology.empty()) {
     for (const XlaPluginPlace& place : list_xla_plugins()) {
@@ -61,15 +63,12 @@ void print_xla_plugins(const XlaFlags& flags) {
   }
 }
 
-std::string bytes_text(int64_t bytes) {
-  constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB"};
-  auto value = static_cast<double>(bytes);
-  std::size_t unit = 0;
-  while (value >= 1024 && unit + 1 < kUnits.size()) {
-    value /= 1024;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{} B", bytes) : fmt::format("{:.1f} {}", value, kUnits.at(unit));
+}  // namespace
+
+std::function<void()> add_plugins(CLI::App& app) {
+  const auto flags = std::make_shared<XlaFlags>();
+  add_xla_flags(app, *flags);
+  return [flags] { print_xla_plugins(*flags); };
 }
 
 }  // namespace cohort::cli
