@@ -19,7 +19,7 @@
 #include "cohort/device.h"
 #include "device/leaving.h"
 #include "device/side_streams.h"
-#include "wings/function/device/device_graph.h"
+#include "device/device_graph.h"
 
 namespace cohort {
 

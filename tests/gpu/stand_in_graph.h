@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "wings/function/device/device_graph.h"
+#include "device/device_graph.h"
 
 namespace cohort::gpu {
 

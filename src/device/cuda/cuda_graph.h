@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "wings/function/device/device_graph.h"
+#include "device/device_graph.h"
 
 namespace cohort {
 

@@ -6,18 +6,10 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "wings/function/device/graph_capture.h"
-#include "wings/function/step/graph_set.h"
 
 namespace cohort {
 
 namespace {
-
-std::vector<torch::Device> devices_of(const StrategyCore& core) {
-  std::vector<torch::Device> devices;
-  for (int id = 0; id < core.num_local_replicas(); ++id) devices.push_back(core.replica(id).device());
-  return devices;
-}
 
 // Says which elements travel in which bucket: "gradients in 2 buckets: 0[0, 64) 0[96, 128); 0[64, 96)".
 std::string described(const std::vector<Bucket>& plan) {
@@ -41,24 +33,15 @@ void require_whole(std::vector<std::size_t> order) {
 
 }  // namespace
 
-struct DeviceBuckets::Joining {
-  SumsBeside::Tensors sent;  // [bucket]
-  std::function<void()> update;
-  std::shared_ptr<GraphSet> set;  // that of replica 0
-};
-
 DeviceBuckets::DeviceBuckets(StrategyCore& core, FlatParameters& flat, FlatGradients& gradients,
-                             std::shared_ptr<SumsBeside> sums, std::shared_ptr<GraphAgreement> agreement,
-                             GradientWire wire, PlanBuckets plan)
+                             std::shared_ptr<SumsBeside> sums, GradientWire wire, PlanBuckets plan)
     : core_(core),
       flat_(flat),
       gradients_(gradients),
       sums_(std::move(sums)),
-      agreement_(std::move(agreement)),
       wire_(wire),
       plan_(std::move(plan)),
       replicas_(static_cast<std::size_t>(core.num_local_replicas())),
-      places_(devices_of(core)),
       owns_(replicas_),
       watched_(flat, [this](int local_id, std::size_t p) { came(local_id, p); }) {}
 
@@ -124,7 +107,7 @@ void DeviceBuckets::has(int local_id, std::size_t parameter) {
 void DeviceBuckets::leave(int local_id, std::size_t bucket) {
   const auto me = static_cast<std::size_t>(local_id);
   Travelling& travelling = buckets_[bucket];
-  std::vector<torch::Tensor> sent = packed(local_id, travelling);
+  std::vector<torch::Tensor> sent = packed(local_id, bucket);
   PointPtr ready = sums_->mark(local_id);
   const std::lock_guard lock(mutex_);
   travelling.sent[me] = std::move(sent);
@@ -140,9 +123,9 @@ void DeviceBuckets::begin_sums() {
   }
 }
 
-std::vector<torch::Tensor> DeviceBuckets::packed(int local_id, const Travelling& bucket) const {
+std::vector<torch::Tensor> DeviceBuckets::packed(int local_id, std::size_t bucket) const {
   std::vector<torch::Tensor> sent;
-  for (const torch::Tensor& run : bucket.home[static_cast<std::size_t>(local_id)]) sent.push_back(wire_.packed(run));
+  for (const torch::Tensor& run : runs(local_id, bucket)) sent.push_back(wire_.packed(run));
   return sent;
 }
 
@@ -221,59 +204,9 @@ void DeviceBuckets::each(int local_id, const std::function<void(std::span<const 
   own(local_id).ended = true;
 }
 
-// Sums within a graph are in the order of the device's work.
-void DeviceBuckets::begin_graph(int local_id) {
+void DeviceBuckets::begin_apart(int local_id) {
   begin_step(local_id);
   own(local_id).ended = true;
-}
-
-// The thread of the last replica on a device captures what is done with the gradients of all of them.
-void DeviceBuckets::update_in_graphs(GraphCapture& capture, int local_id, const std::function<void()>& update,
-                                     std::vector<torch::Tensor> used) {
-  Joining mine;
-  int64_t bytes = 0;
-  for (const Travelling& bucket : buckets_) {
-    for (const torch::Tensor& sent : mine.sent.emplace_back(packed(local_id, bucket))) {
-      bytes += static_cast<int64_t>(sent.nbytes());
-      used.push_back(sent);
-    }
-  }
-  mine.update = [&] {
-    for (std::size_t b = 0; b < buckets_.size(); ++b) {
-      const std::vector<torch::Tensor>& home = buckets_[b].home[static_cast<std::size_t>(local_id)];
-      for (std::size_t i = 0; i < home.size(); ++i) GradientWire::unpack(mine.sent[b][i], home[i]);
-    }
-    update();
-  };
-  if (local_id == 0) {
-    const std::string what =
-        c10::str("graphs with all_reduce of gradients, ", bytes, " bytes in ", buckets_.size(), " bucket(s)");
-    mine.set = std::make_shared<GraphSet>(core_, sums_, agreement_, places_, what);
-  }
-  Rendezvous& meeting = core_.rendezvous();
-  GraphCapture::outside([&] { meeting.arrive(local_id, {.what = "the capture of their graphs"}, &mine); });
-  const std::size_t device = places_.of[static_cast<std::size_t>(local_id)];
-  const bool captures = places_.ranks(device).back() == static_cast<std::size_t>(local_id);
-  std::shared_ptr<GraphSet> set;
-  meeting.finish(local_id, [&] {
-    set = static_cast<const Joining*>(meeting.data(0))->set;
-    if (captures) capture_device(device);
-  });
-  capture.join(set->company_of(local_id, std::move(used)));
-  if (!captures) capture.part({.act = [] {}});  // what follows needs the update, which is in the graph of another one
-}
-
-void DeviceBuckets::capture_device(std::size_t device) {
-  std::vector<const Joining*> here;
-  for (const std::size_t rank : places_.ranks(device)) {
-    here.push_back(static_cast<const Joining*>(core_.rendezvous().data(static_cast<int>(rank))));
-  }
-  for (std::size_t b = 0; b < buckets_.size(); ++b) {
-    SumsBeside::Tensors sent;
-    for (const Joining* const replica : here) sent.push_back(replica->sent[b]);
-    sums_->capture(device, sent);
-  }
-  for (const Joining* const replica : here) replica->update();
 }
 
 }  // namespace cohort

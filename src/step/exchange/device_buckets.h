@@ -24,9 +24,6 @@
 
 namespace cohort {
 
-class GraphAgreement;
-class GraphCapture;
-
 // Returns the buckets of gradients that come in this order, which has all parameters.
 using PlanBuckets = std::function<std::vector<Bucket>(std::span<const std::size_t> order)>;
 
@@ -35,7 +32,7 @@ class DeviceBuckets {
   // `gradients` gets the sums. The first step plans the buckets, by the order in which the backward of the first
   // replica of all processes brings its gradients; those of that step leave after it.
   DeviceBuckets(StrategyCore& core, FlatParameters& flat, FlatGradients& gradients, std::shared_ptr<SumsBeside> sums,
-                std::shared_ptr<GraphAgreement> agreement, GradientWire wire, PlanBuckets plan);
+                GradientWire wire, PlanBuckets plan);
   DeviceBuckets(const DeviceBuckets&) = delete;
   DeviceBuckets& operator=(const DeviceBuckets&) = delete;
 
@@ -47,18 +44,22 @@ class DeviceBuckets {
   // A collective of the local replicas. Brings the gradients that have not left yet, one a parameter, undefined for
   // zero; null: they are in the flat gradients. Afterwards the sums of all buckets have begun.
   void complete(int local_id, const std::vector<torch::Tensor>* gradients);
-  // Returns whether update_in_graphs() is there, which it is when the buckets have been planned.
-  bool fits_graphs() const { return !buckets_.empty() && sums_->fits_graphs(); }
-  // The same as begin_step(), where the sums are made within a graph.
-  void begin_graph(int local_id);
-  // A collective of the local replicas, which all capture: has their graphs add up what is in the flat gradients, and
-  // then do what `update` gives the device, which is called once for each replica, maybe by the thread of another one
-  // on the same device. `used` are tensors of this capture that it uses.
-  void update_in_graphs(GraphCapture& capture, int local_id, const std::function<void()>& update,
-                        std::vector<torch::Tensor> used);
   // Makes the replica's device wait for the sums, bucket by bucket, in the order of the plan, and calls `take` for each
   // with the parameters of which all sums are there then, in the order of the flat memory.
   void each(int local_id, const std::function<void(std::span<const std::size_t> parameters)>& take);
+
+  // The parts of steps whose sums are made in the order of the devices' work, by others.
+  // The same as begin_step() for such a step.
+  void begin_apart(int local_id);
+  // Returns how many buckets there are; none before the plan.
+  std::size_t size() const { return buckets_.size(); }
+  // Returns the runs of a bucket in a replica's flat gradients, and as they travel.
+  const std::vector<torch::Tensor>& runs(int local_id, std::size_t bucket) const {
+    return buckets_[bucket].home[static_cast<std::size_t>(local_id)];
+  }
+  std::vector<torch::Tensor> packed(int local_id, std::size_t bucket) const;
+  // Returns what adds up.
+  const std::shared_ptr<SumsBeside>& sums() const { return sums_; }
 
  private:
   // Tells the steps apart, also from one that has failed: the run() and the step in it.
@@ -86,9 +87,6 @@ class DeviceBuckets {
     SumsBeside::Ends ends;                         // [replica]; empty before the first sum
   };
 
-  // What a replica brings to the others while all capture.
-  struct Joining;
-
   Own& own(int local_id) { return owns_[static_cast<std::size_t>(local_id)]; }
   void came(int local_id, std::size_t parameter);
   void put(int local_id, std::size_t parameter, const torch::Tensor& gradient);
@@ -98,18 +96,14 @@ class DeviceBuckets {
   void plan_by_first_step();
   void put_missing(int local_id, const std::vector<torch::Tensor>* gradients);
   void wait(int local_id, const std::vector<PointPtr>& ends) const;
-  std::vector<torch::Tensor> packed(int local_id, const Travelling& bucket) const;
-  void capture_device(std::size_t device);
 
   StrategyCore& core_;
   FlatParameters& flat_;
   FlatGradients& gradients_;
   std::shared_ptr<SumsBeside> sums_;
-  std::shared_ptr<GraphAgreement> agreement_;
   GradientWire wire_;
   PlanBuckets plan_;
   std::size_t replicas_;
-  DevicePlaces places_;                               // of the replicas
   std::vector<Travelling> buckets_;                   // none before the plan
   std::vector<std::vector<std::size_t>> buckets_of_;  // [parameter]
   std::vector<int> expected_;                         // [parameter]: how often its gradient comes until it is whole

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/access.h"
+#include "base/extension.h"
 #include "base/fail.h"
 #include "base/kernels/kernels.h"
 #include "collective/gradient_wire.h"
@@ -16,11 +17,25 @@ namespace {
 constexpr int64_t kFirstMessage = int64_t{1} << 20;  // bytes
 constexpr int64_t kLargeMessage = int64_t{8} << 20;
 
-// The table: the class for each GradientPath, in their order.
-using MakeExchange = std::unique_ptr<Exchange> (*)(const ExchangeParts&);
-constexpr MakeExchange kExchanges[] = {
-    make_shared_memory_exchange, make_over_workers_exchange, make_communicator_exchange, make_sharded_exchange,
-    make_central_exchange,       make_servers_exchange,      make_recorded_exchange};
+// The exchanges of the core; those of wings are extensions.
+constexpr ExchangeMaker kExchanges[] = {{GradientPath::kSharedMemory, make_shared_memory_exchange},
+                                        {GradientPath::kOverWorkers, make_over_workers_exchange},
+                                        {GradientPath::kMessages, make_communicator_exchange},
+                                        {GradientPath::kParameterDevice, make_central_exchange}};
+
+const ExchangeMaker& maker_of(const StrategyPlan& plan, GradientPath path) {
+  for (const ExchangeMaker& each : kExchanges) {
+    if (each.path == path) return each;
+  }
+  for (const ExchangeMaker& each : extensions<ExchangeMaker>()) {
+    if (each.path == path) return each;
+  }
+  const char* wing = "xla";
+  if (path == GradientPath::kSharded) wing = "sharding";
+  if (path == GradientPath::kServers) wing = "parameter_server";
+  fail<Unimplemented>("[strategy] ", plan.name, " exchanges gradients in a way for which this build has no wing ", wing,
+                      " (COHORT_WINGS)");
+}
 
 // Returns why there are no messages of gradients, or null: there are.
 const char* no_messages(const StrategyCore& core, const PathChoice& choice) {
@@ -102,7 +117,7 @@ std::unique_ptr<Exchange> make_exchange(const MirroredModule& module, FlatParame
   require_local_steps(core.plan(), choice, rule);
   if (GradientWire(core.plan().exchange.gradient_compression).approximates())
     require_approximation(core.plan(), flat, rule);
-  return kExchanges[static_cast<std::size_t>(choice.path)]({core, module, flat, rule, no_messages(core, choice)});
+  return maker_of(core.plan(), choice.path).make({core, module, flat, rule, no_messages(core, choice)});
 }
 
 int64_t Exchange::parameter_bytes() const {

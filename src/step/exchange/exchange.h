@@ -105,22 +105,20 @@ struct ExchangeParts {
   const char* no_messages = nullptr;  // the reason why there are no messages of gradients; null: there are
 };
 
+// The exchange of a path. The wings parameter_server, sharding and xla add theirs.
+struct ExchangeMaker {
+  GradientPath path;
+  std::unique_ptr<Exchange> (*make)(const ExchangeParts& parts);
+};
+
 // Makes the exchange of replicas that reach each other's memory: each sums and updates its range for all.
 std::unique_ptr<Exchange> make_shared_memory_exchange(const ExchangeParts& parts);
 // Makes the same for several processes: the sums of this one go on over all workers.
 std::unique_ptr<Exchange> make_over_workers_exchange(const ExchangeParts& parts);
-// Makes the exchange of replicas that share the states of the optimizer.
-std::unique_ptr<Exchange> make_sharded_exchange(const ExchangeParts& parts);
 // Makes the exchange in which each replica has the sum of everything, by messages, and updates its own copy.
 std::unique_ptr<Exchange> make_communicator_exchange(const ExchangeParts& parts);
 // Makes the exchange whose sum goes to the parameter device, is applied there, and all replicas copy the result.
 std::unique_ptr<Exchange> make_central_exchange(const ExchangeParts& parts);
-// Makes the exchange for variables that other processes keep and update.
-std::unique_ptr<Exchange> make_servers_exchange(const ExchangeParts& parts);
-
-// Makes the exchange whose sums and update are operations of the recorded step, which is begun for all replicas
-// together.
-std::unique_ptr<Exchange> make_recorded_exchange(const ExchangeParts& parts);
 
 // Returns how the flat gradients of each group are cut into messages, after the strategy's options: [group]. If these
 // do not say, a message has so many bytes at least; 0: all of them are one.

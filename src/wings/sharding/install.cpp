@@ -3,6 +3,7 @@
 #include "step/parameter_sharing.h"
 #include "wings/sharding/step/parameter_units.h"
 #include "wings/sharding/step/shard_plan.h"
+#include "wings/sharding/step/sharded.h"
 
 namespace cohort {
 
@@ -11,6 +12,7 @@ void install_sharding() {
                             return std::static_pointer_cast<SharedParameters>(std::make_shared<ParameterShards>(
                                 std::move(core), std::move(units), std::move(options)));
                           }});
+  extend(ExchangeMaker{.path = GradientPath::kSharded, .make = make_sharded_exchange});
 }
 
 }  // namespace cohort

@@ -1,6 +1,7 @@
 // What this wing gives the core.
 #include "base/extension.h"
 #include "wings/xla/models/plugin_flags.h"
+#include "wings/xla/step/recorded.h"
 
 namespace cohort {
 
@@ -8,6 +9,7 @@ void install_xla() {
   extend(tpu_row());
   extend(xla_row());
   extend(plugin_flags());
+  extend(ExchangeMaker{.path = GradientPath::kRecorded, .make = make_recorded_exchange});
 }
 
 }  // namespace cohort

@@ -23,7 +23,7 @@
 #include <vector>
 
 #include "base/tracer.h"
-#include "wings/function/device/device_graph.h"
+#include "device/device_graph.h"
 #include "wings/function/device/found_tensors.h"
 
 namespace cohort {

@@ -11,8 +11,8 @@
 #include "device/backend.h"
 #include "strategy/core.h"
 #include "wings/function/device/graph_capture.h"
+#include "wings/function/step/communicator_in_graphs.h"
 #include "wings/function/step/graph_numbers.h"
-#include "wings/function/step/in_graphs.h"
 
 namespace cohort {
 
@@ -61,7 +61,7 @@ void StepsInGraphs::prepare(Step& step, Replica& replica) const {
   const int id = replica.local_id();
   auto& own = kept(step, id);
   if (own.own.has_value() || step.rule().gradient().gradient_accumulation_steps > 1) return;
-  const auto* const captured = dynamic_cast<const ExchangeInGraphs*>(&exchange(step));
+  const CommunicatorInGraphs* const captured = CommunicatorInGraphs::of(exchange(step));
   if (captured == nullptr || !captures(replica.device())) return;
   const auto wanted = captured->graph_numbers(id, {});
   if (!wanted) return;
@@ -75,7 +75,7 @@ void StepsInGraphs::prepare(Step& step, Replica& replica) const {
 
 std::vector<double> StepsInGraphs::row(const Step& step, int local_id, int64_t iterations, double loss_scale) {
   std::vector<double> row{loss_scale * fixed_scale(step), loss_scale};
-  const auto& captured = dynamic_cast<const ExchangeInGraphs&>(exchange(step));
+  const CommunicatorInGraphs& captured = *CommunicatorInGraphs::of(exchange(step));
   for (const double scale : {loss_scale, 1.0}) {
     const auto numbers = captured.graph_numbers(local_id, context_after(step, iterations, scale));
     row.insert(row.end(), numbers->begin(), numbers->end());
@@ -137,8 +137,8 @@ void StepsInGraphs::update(Step& step, Replica& replica, Step::Given given) cons
   const int64_t size = (row.numel() - kScales) / 2;
   const std::weak_ptr<Step> self = weak(step);
   const StepContext now = context_after(step, state(step).unsettled(id).iterations, 1.0);
-  const Verdict verdict = dynamic_cast<ExchangeInGraphs&>(exchange(step))
-                              .step_in_graph(capture, replica,
+  const Verdict verdict = CommunicatorInGraphs::of(exchange(step))
+                              ->step_in_graph(capture, replica,
                                              {.gradients = given.gradients,
                                               .reduced = given.reduced,
                                               .context = now,

@@ -1,5 +1,7 @@
 // Parameters that other processes keep: the replicas' gradients are added up here and sent, and what came of them is
 // read back. The optimizer runs there.
+#include "wings/parameter_server/step/servers.h"
+
 #include <ATen/Functions.h>
 
 #include <algorithm>
@@ -11,7 +13,6 @@
 #include "base/fail.h"
 #include "device/host_memory.h"
 #include "device/identity.h"
-#include "step/exchange/exchange.h"
 #include "step/scaling.h"
 #include "step/update/slots.h"
 #include "strategy/core.h"

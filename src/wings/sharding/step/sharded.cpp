@@ -2,6 +2,8 @@
 // owner of each slice, who alone has the slots of it; he updates it in his copy of the parameters, and all gather the
 // slices. In stage 2 gradients go there while backward runs, and those of accumulated calls are kept by their owners.
 // On the CPUs of one process shared_memory.cpp does what stage 1 is for without messages.
+#include "wings/sharding/step/sharded.h"
+
 #include <ATen/Functions.h>
 
 #include <algorithm>
@@ -9,7 +11,6 @@
 #include <utility>
 
 #include "cohort/trace.h"
-#include "step/exchange/exchange.h"
 #include "step/exchange/in_shards.h"
 #include "step/exchange/watched_backward.h"
 #include "strategy/core.h"

@@ -2,6 +2,8 @@
 // step's program, so that one launch does all of it, on all replicas. Nothing is read on the host, except with a loss
 // scale: the host has to know whether there was an update. Then the step is two launches, or within a function one,
 // whose program leaves everything as it was if the sums are not finite.
+#include "wings/xla/step/recorded.h"
+
 #include <ATen/Functions.h>
 
 #include <cmath>
@@ -9,7 +11,6 @@
 #include "base/fail.h"
 #include "cohort/trace.h"
 #include "device/backend.h"
-#include "step/exchange/exchange.h"
 #include "step/scaling.h"
 #include "step/update/slots.h"
 #include "strategy/core.h"

@@ -1,4 +1,4 @@
-// ExchangeInGraphs: what an exchange does of which steps can be captured as graphs of devices.
+// CommunicatorInGraphs: captures the steps of the exchange by messages as graphs of devices.
 #pragma once
 
 #include <torch/types.h>
@@ -8,21 +8,27 @@
 #include <optional>
 #include <vector>
 
-#include "cohort/replica.h"
 #include "optimizer/update_rule.h"
+#include "step/exchange/communicator.h"
 #include "step/verdict.h"
+#include "wings/function/device/graph_capture.h"
+#include "wings/function/step/buckets_in_graphs.h"
+#include "wings/function/step/graph_agreement.h"
 
 namespace cohort {
 
-class GraphCapture;
-
-class ExchangeInGraphs {
+class CommunicatorInGraphs final : public ExchangeInGraphs {
  public:
-  virtual ~ExchangeInGraphs() = default;
+  explicit CommunicatorInGraphs(CommunicatorExchange& exchange);
+
+  // Returns that of an exchange; null: what the exchange does cannot be captured.
+  static CommunicatorInGraphs* of(const Exchange& exchange);
+
+  void come(int local_id) override;
 
   // Returns the numbers of an update of a replica that a captured one reads from the device's memory. Nothing: what the
   // exchange does cannot be captured, and the host does it in each run.
-  virtual std::optional<std::vector<double>> graph_numbers(int local_id, const StepContext& context) const = 0;
+  std::optional<std::vector<double>> graph_numbers(int local_id, const StepContext& context) const;
 
   struct CapturedStep {
     const std::vector<torch::Tensor>& gradients;  // as Exchange::step() has them
@@ -36,7 +42,16 @@ class ExchangeInGraphs {
   // Captures what Exchange::step() does, for which graph_numbers() has to have some: each run makes the verdict anew
   // (Verdict::of_runs). Where all replicas capture, and their devices can add up within graphs, the exchange is a part
   // of these; else it is one of the host's.
-  virtual Verdict step_in_graph(GraphCapture& capture, Replica& replica, const CapturedStep& step) = 0;
+  Verdict step_in_graph(GraphCapture& capture, Replica& replica, const CapturedStep& step);
+
+ private:
+  bool all_capture(const GraphCapture& capture, int me);
+
+  CommunicatorExchange& exchange_;
+  std::shared_ptr<GraphAgreement> agreement_;
+  std::unique_ptr<BucketsInGraphs> buckets_;  // null: they cannot be added up within graphs
 };
+
+std::unique_ptr<ExchangeInGraphs> make_communicator_in_graphs(CommunicatorExchange& exchange);
 
 }  // namespace cohort
