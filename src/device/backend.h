@@ -1,5 +1,5 @@
 // DeviceBackend: what the library asks of a kind of device, besides computing on it, which is LibTorch's. A back end is
-// a folder of src/device and a row of the table in backends.cpp; nothing outside src/device (and NCCL's folder) names
+// a folder of src/device and a row of the table in backends.cpp, or a wing's; nothing outside src/device (and NCCL's folder) names
 // CUDA.
 #pragma once
 
@@ -179,6 +179,15 @@ class DeviceBackend {
 
   // Seeds the stream of what draws on the device without a generator, where LibTorch's own seed is not all there is.
   virtual void seed(torch::Device /*device*/, uint64_t /*seed*/) const {}
+};
+
+// What a wing adds: a back end, made once; null: this build lacks it.
+struct BackendMaker {
+  std::unique_ptr<DeviceBackend> (*make)();
+};
+// What takes notice of set_soft_device_placement(), for operations that devices of a wing lack.
+struct SoftPlacement {
+  void (*set)(bool on);
 };
 
 // Returns the back ends of this build, in the order in which devices are listed. The first one is the host's.

@@ -1,24 +1,21 @@
-// The table of back ends. A new one adds its row here.
+// The table of back ends. A new one adds its row here, or is an extension.
 #include <ATen/Functions.h>
 
 #include <algorithm>
 
+#include "base/extension.h"
 #include "base/fail.h"
 #include "base/tracer.h"
 #include "device/backend.h"
 #include "device/cpu/cpu.h"
 #include "device/cuda/cuda.h"
 #include "device/layout.h"
-#include "wings/xla/device/backend.h"
 
 namespace cohort {
 
 namespace {
 
-using MakeBackend = std::unique_ptr<DeviceBackend> (*)();
-
-// The makers of those that this build lacks return null.
-constexpr MakeBackend kBackendMakers[] = {make_cpu_backend, make_cuda_backend, make_xla_backend};
+constexpr BackendMaker kBackendMakers[] = {{make_cpu_backend}, {make_cuda_backend}};
 
 class NumberThatIsHere final : public ArrivingNumber {
  public:
@@ -32,9 +29,11 @@ class NumberThatIsHere final : public ArrivingNumber {
 std::vector<std::unique_ptr<DeviceBackend>>& table() {
   static auto backends = [] {
     std::vector<std::unique_ptr<DeviceBackend>> list;
-    for (const MakeBackend make : kBackendMakers) {
-      if (auto backend = make()) list.push_back(std::move(backend));
-    }
+    const auto add = [&](const BackendMaker& maker) {
+      if (auto backend = maker.make()) list.push_back(std::move(backend));
+    };
+    for (const BackendMaker& maker : kBackendMakers) add(maker);
+    for (const BackendMaker& maker : extensions<BackendMaker>()) add(maker);
     return list;
   }();
   return backends;

@@ -2,11 +2,11 @@
 
 #include <atomic>
 
+#include "base/extension.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/device.h"
 #include "device/backend.h"
-#include "wings/xla/record/recorder.h"
 
 namespace cohort {
 
@@ -86,7 +86,7 @@ void place(torch::nn::Module& module, std::string_view name) {
 
 void set_soft_device_placement(bool on) {
   soft_placement = on;
-  record::set_soft_placement(on);
+  for (const SoftPlacement& wing : extensions<SoftPlacement>()) wing.set(on);
 }
 bool get_soft_device_placement() {
   return soft_placement;

@@ -1,6 +1,8 @@
 // What this wing gives the core.
 #include "base/extension.h"
 #include "wings/xla/models/plugin_flags.h"
+#include "wings/xla/device/backend.h"
+#include "wings/xla/record/recorder.h"
 #include "wings/xla/step/recorded.h"
 
 namespace cohort {
@@ -9,6 +11,8 @@ void install_xla() {
   extend(tpu_row());
   extend(xla_row());
   extend(plugin_flags());
+  extend(BackendMaker{.make = make_xla_backend});
+  extend(SoftPlacement{.set = record::set_soft_placement});
   extend(ExchangeMaker{.path = GradientPath::kRecorded, .make = make_recorded_exchange});
 }
 
