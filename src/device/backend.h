@@ -1,6 +1,6 @@
 // DeviceBackend: what the library asks of a kind of device, besides computing on it, which is LibTorch's. A back end is
-// a folder of src/device and a row of the table in backends.cpp, or a wing's; nothing outside src/device (and NCCL's folder) names
-// CUDA.
+// a folder of src/device and a row of the table in backends.cpp, or a wing's; nothing outside src/device (and NCCL's
+// folder) names CUDA.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -17,9 +17,9 @@
 #include "base/kernels/reach.h"
 #include "cohort/compute.h"
 #include "cohort/device.h"
+#include "device/device_graph.h"
 #include "device/leaving.h"
 #include "device/side_streams.h"
-#include "device/device_graph.h"
 
 namespace cohort {
 

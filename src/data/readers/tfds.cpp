@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/number_in.h"
 #include "cohort/data/tf_example.h"
+#include "data/picture_coder.h"
 #include "data/readers/label.h"
 #include "data/readers/skip_damaged.h"
 #include "data/readers/split_spec.h"
@@ -89,6 +90,7 @@ std::string numbered(const char* format, std::size_t index, std::size_t count) {
 class Column {
  public:
   Column(std::string key, const Json& feature) : key_(std::move(key)), class_(class_of(feature)) {
+    if (class_ == "Image") coder_ = &picture_coder(c10::str("[data] the feature \"", key_, "\" is an Image"));
     if (class_ == "Image" || class_ == "ClassLabel") return;
     if (class_ == "Tensor" || class_ == "Scalar") return;
     fail<Unimplemented>("[data] the feature \"", key_, "\" is a ", class_, "; Image, ClassLabel, Tensor and Scalar ",
@@ -97,7 +99,7 @@ class Column {
 
   // Returns the value in a record. `source` names the record in errors.
   torch::Tensor read(const TFExample& example, const DecodeOptions& decode, const std::string& source) const {
-    if (class_ == "Image") return decode_image(example.bytes(key_), decode, source + ": " + key_);
+    if (class_ == "Image") return coder_->decode(example.bytes(key_), decode, source + ": " + key_);
     if (class_ == "ClassLabel") return at::tensor(example.int64(key_), torch::kLong).squeeze();
     const bool whole = example.kind(key_) == TFExample::Kind::kInt64s;
     const torch::Tensor values = whole ? example.int64_list(key_) : example.float_list(key_);
@@ -107,6 +109,7 @@ class Column {
  private:
   std::string key_;
   std::string class_;
+  const PictureCoder* coder_ = nullptr;  // of an Image
 };
 
 }  // namespace

@@ -87,7 +87,8 @@ void CommunicatorExchange::backward(Replica& replica, const torch::Tensor& loss)
   buckets_ ? buckets_->backward(replica.local_id(), loss) : Exchange::backward(replica, loss);
 }
 
-Verdict CommunicatorExchange::step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) {
+Verdict CommunicatorExchange::step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced,
+                                   StepContext context) {
   const torch::NoGradGuard no_grad;
   if (!reduced) come(replica);
   if (buckets_ && !reduced) return step_by_buckets(replica.local_id(), gradients, context);
@@ -146,7 +147,8 @@ void CommunicatorExchange::begin_in_backward() {
 }
 
 // A bucket is updated while those after it travel, unless the update of any parameter needs all sums.
-Verdict CommunicatorExchange::step_by_buckets(int me, const std::vector<torch::Tensor>& gradients, const StepContext& context) {
+Verdict CommunicatorExchange::step_by_buckets(int me, const std::vector<torch::Tensor>& gradients,
+                                              const StepContext& context) {
   const TraceSpan span("compute", "update");
   TensorUpdate& own = update(me);
   buckets_->complete(me, &gradients);
@@ -154,9 +156,8 @@ Verdict CommunicatorExchange::step_by_buckets(int me, const std::vector<torch::T
     buckets_->each(me, [](std::span<const std::size_t>) {});
     return own.update(gradients_.of(me), context);
   }
-  buckets_->each(me, [&](std::span<const std::size_t> parameters) {
-    own.update_some(gradients_.of(me), parameters, context);
-  });
+  buckets_->each(
+      me, [&](std::span<const std::size_t> parameters) { own.update_some(gradients_.of(me), parameters, context); });
   return true;
 }
 

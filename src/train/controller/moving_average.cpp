@@ -5,12 +5,13 @@
 #include <map>
 
 #include "base/access.h"
+#include "base/extension.h"
 #include "base/fail.h"
+#include "base/tracer.h"
 #include "strategy/core.h"
 #include "strategy/holders.h"
 #include "strategy/module_tensors.h"
 #include "strategy/parameter_layout.h"
-#include "wings/xla/record/function_recording.h"
 
 namespace cohort {
 
@@ -61,32 +62,17 @@ void MovingAverage::update(int local_id) {
     const double part = weight(options_, *step_);
     for (std::size_t i = 0; i < copy.followed.size(); ++i) copy.averages[i].second.lerp_(copy.followed[i].second, part);
   };
-  if (!record::FunctionRecording::is_tracing()) return add();
-  // All averages have the same number; it is recorded again with one of each dtype.
-  std::vector<torch::Tensor> kinds;
-  std::vector<std::size_t> kind_of;
-  for (const auto& average : copy.averages) {
-    const torch::ScalarType dtype = average.second.scalar_type();
-    const auto same = [dtype](const torch::Tensor& kind) { return kind.scalar_type() == dtype; };
-    const auto kind = std::find_if(kinds.begin(), kinds.end(), same);
-    kind_of.push_back(static_cast<std::size_t>(kind - kinds.begin()));
-    if (kind == kinds.end()) kinds.push_back(average.second);
-  }
-  std::vector<std::pair<torch::ScalarType, torch::Device>> places;
-  for (const torch::Tensor& kind : kinds) places.emplace_back(kind.scalar_type(), kind.device());
-  const auto again = [options = options_, step = std::weak_ptr<int64_t>(step_), places,
-                      kind_of]() -> std::optional<record::HostPart::Again> {
-    const std::shared_ptr<int64_t> own = step.lock();
-    if (own == nullptr) return std::nullopt;
-    record::HostPart::Again recorded;
-    for (const auto& [dtype, device] : places) {
-      torch::Tensor average = record::make_parameter({dtype, {}}, device);
-      recorded.written.push_back(average.lerp_(record::make_parameter({dtype, {}}, device), weight(options, *own)));
+  if (Tracer::current() != nullptr) {
+    const auto now = [options = options_, step = std::weak_ptr<int64_t>(step_)]() -> std::optional<double> {
+      const std::shared_ptr<int64_t> own = step.lock();
+      if (own == nullptr) return std::nullopt;
+      return weight(options, *own);
+    };
+    for (const AverageRecorder& recorder : extensions<AverageRecorder>()) {
+      if (recorder.record({.averages = copy.averages, .add = add, .weight = now})) return;
     }
-    if (record::LiftedNumbers::count_here() == places.size()) recorded.numbers = kind_of;
-    return recorded;
-  };
-  record::FunctionRecording::add_part(add, {.again = again, .undo = [] {}});
+  }
+  add();
 }
 
 void MovingAverage::update() {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "cohort/mirrored.h"
 #include "cohort/train/model_trainer.h"
@@ -11,6 +12,19 @@
 namespace cohort {
 
 class ParameterLayout;
+
+// An addition to averages within work that is noted to be done again.
+struct AverageUpdate {
+  const NamedTensors& averages;
+  std::function<void()> add;
+  // Returns the part of the weights in the averages after the step of a run. Nothing: the averages are gone.
+  std::function<std::optional<double>()> weight;
+};
+// What makes such additions where devices of a wing record their work.
+struct AverageRecorder {
+  // Returns false, and has done nothing, if no function is being recorded on the calling thread.
+  bool (*record)(const AverageUpdate& update);
+};
 
 // The averages, on the first replica's device, or on every replica's: where work is recorded, because all of them run
 // one program, and where a layout cuts parameters, of which each replica averages its parts. Source: B. Polyak and A.

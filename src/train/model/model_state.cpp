@@ -61,7 +61,7 @@ ModelState::ModelState(const Strategy& strategy, std::string name, torch::Scalar
       loss_metric_(strategy, Mean({.name = "loss"})),
       steps_(std::make_unique<StepsHere>(*this)),
       steps_maker_(steps_maker(strategy)),
-      functions_(strategy, speaker()) {}
+      functions_(make_step_functions(strategy, speaker())) {}
 
 ModelState::~ModelState() = default;
 
@@ -252,11 +252,12 @@ void ModelState::compile(const CompileOptions& options) {
 
 // The steps become functions anew, because layers may have been frozen, and the losses and the rule are others.
 void ModelState::make_functions(const CompileOptions& options) {
-  functions_ = StepFunctions(strategy_, speaker(), options.jit_compile.value_or(false));
+  functions_ = make_step_functions(strategy_, speaker(), options.jit_compile.value_or(false));
+  if (!functions_) return;
   if (options.eval_run_eagerly.value_or(options.run_eagerly)) {
-    for (const StepKind kind : {StepKind::kTest, StepKind::kPredict}) functions_.leave_out(kind);
+    for (const StepKind kind : {StepKind::kTest, StepKind::kPredict}) functions_->leave_out(kind);
   }
-  if (options.run_eagerly) functions_.leave_out(StepKind::kTrain);
+  if (options.run_eagerly) functions_->leave_out(StepKind::kTrain);
 }
 
 // Returns whether a frozen layer other than this one holds the tensor, too: a tied parameter is frozen as long as any

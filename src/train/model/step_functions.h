@@ -1,17 +1,13 @@
 // StepFunctions: the steps of a model as functions (cohort/function.h), which are recorded once a signature and run
-// again: Keras' train_function, test_function and predict_function. What cannot be a function runs as it is, and is
-// recorded in each step where the replicas' devices record their work. Where they capture it as graphs, the steps are
-// functions if the program says so, and what cannot be captured is an error.
+// again: Keras' train_function, test_function and predict_function. The wing function has them.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "cohort/distributed_dataset.h"
-#include "cohort/function.h"
 #include "cohort/strategy.h"
 
 namespace cohort {
@@ -30,39 +26,30 @@ class StepFunctions {
   // The work of a replica on its share.
   using Body = std::function<NamedTensors(Replica&, const Example&)>;
 
-  // `speaker` opens messages. With `jit_compile` steps are functions also where the devices do not record.
-  StepFunctions(const Strategy& strategy, std::string speaker, bool jit_compile = false);
+  virtual ~StepFunctions() = default;
 
   // Lets steps of that kind run as they are from now on.
-  void leave_out(StepKind kind);
+  virtual void leave_out(StepKind kind) = 0;
 
   // Returns whether the step on this batch is a function: nothing was left out, and where the replicas record their
   // work, all shares have the same sizes, because they are one program then.
-  bool takes(StepKind kind, const GlobalBatch& batch);
+  virtual bool takes(StepKind kind, const GlobalBatch& batch) = 0;
 
   // Runs a step that takes() allows. Returns nothing, and leaves out the kind from now on, if the step does what cannot
   // be recorded, such as reading a value; nothing has been done then.
   // `more` is what the body does besides: another object is another signature.
-  std::optional<PerReplica<NamedTensors>> run(StepKind kind, const GlobalBatch& batch, const Body& body,
-                                              const std::shared_ptr<const void>& more);
-
- private:
-  // The size of the global batch, by which replicas divide, is a part of the signature.
-  using StepFunction =
-      Function<std::function<NamedTensors(Replica&, const Example&, int64_t, bool, std::shared_ptr<const void>)>>;
-  struct Step {
-    std::optional<StepFunction> function;
-    Body body;
-    bool left_out = false;
-  };
-
-  Step& of(StepKind kind) { return steps_[static_cast<std::size_t>(kind)]; }
-
-  Strategy strategy_;
-  std::string speaker_;
-  bool records_ = false;
-  bool captures_ = false;
-  std::array<Step, 3> steps_;
+  virtual std::optional<PerReplica<NamedTensors>> run(StepKind kind, const GlobalBatch& batch, const Body& body,
+                                                      const std::shared_ptr<const void>& more) = 0;
 };
+
+// `speaker` opens messages. `records`: the replicas' devices record their work; else they capture it as graphs.
+struct StepFunctionsMaker {
+  std::unique_ptr<StepFunctions> (*make)(const Strategy& strategy, std::string speaker, bool records);
+};
+
+// Makes the functions where the replicas' devices record their work, and with `jit_compile` also where they capture it.
+// Null: steps run as they are. Unimplemented: jit_compile was asked for, and this build has no wing function.
+std::unique_ptr<StepFunctions> make_step_functions(const Strategy& strategy, const std::string& speaker,
+                                                   bool jit_compile = false);
 
 }  // namespace cohort

@@ -1,8 +1,9 @@
+#include "wings/function/arguments.h"
+
 #include "base/fail.h"
 #include "cohort/device.h"
 #include "cohort/replica.h"
 #include "device/backend.h"
-#include "wings/function/state.h"
 
 namespace cohort {
 

@@ -6,14 +6,13 @@
 #include <sstream>
 
 #include "base/access.h"
+#include "base/extension.h"
 #include "base/fail.h"
 #include "base/log.h"
 #include "strategy/context.h"
 #include "wings/function/captured.h"
 #include "wings/function/device/graph_capture.h"
 #include "wings/function/state.h"
-#include "wings/xla/record/recorder.h"
-#include "wings/xla/record/stablehlo/lower.h"
 
 namespace cohort {
 
@@ -41,7 +40,7 @@ Detectors& detectors() {
   return all;
 }
 
-const record::Program& program_of(const ConcreteFunctionState& state) {
+const FunctionProgram& program_of(const ConcreteFunctionState& state) {
   if (state.program == nullptr)
     fail<Unimplemented>("[function] ", state.signature, " has no program: ", state.why_none);
   return *state.program;
@@ -62,28 +61,23 @@ const std::string& ConcreteFunction::signature() const {
 }
 
 std::string ConcreteFunction::text() const {
-  return record::to_stablehlo(program_of(*state_), {.name = state_->name, .precision = record::matmul_precision()});
+  return program_of(*state_).text(state_->name);
 }
 
 FunctionCost ConcreteFunction::cost() const {
-  (void)program_of(*state_);
-  const std::shared_ptr<record::GraphRunner> runs = record::runner();
-  if (runs == nullptr) {
-    fail<FailedPrecondition>("[function] the cost of ", state_->signature,
-                             " was asked for, but no plugin is open to compile it");
-  }
-  const record::ProgramCost cost = runs->cost(state_->program, state_->device);
-  return {.flops = cost.flops, .bytes_accessed = cost.bytes_accessed, .peak_bytes = cost.peak_bytes};
+  if (const std::optional<FunctionCost> cost = program_of(*state_).cost()) return *cost;
+  fail<FailedPrecondition>("[function] the cost of ", state_->signature,
+                           " was asked for, but no plugin is open to compile it");
 }
 
 std::ostream& operator<<(std::ostream& out, const ConcreteFunction& function) {
   out << function.signature() << '\n';
-  if (Access::state(function)->program == nullptr) return out;
-  if (record::runner() != nullptr) {
-    const FunctionCost cost = function.cost();
-    if (cost.flops) out << "floating-point operations: " << *cost.flops << '\n';
-    if (cost.bytes_accessed) out << "bytes read and written: " << *cost.bytes_accessed << '\n';
-    if (cost.peak_bytes) out << "most memory at one time: " << *cost.peak_bytes << " bytes\n";
+  const std::shared_ptr<const FunctionProgram>& program = Access::state(function)->program;
+  if (program == nullptr) return out;
+  if (const std::optional<FunctionCost> cost = program->cost()) {
+    if (cost->flops) out << "floating-point operations: " << *cost->flops << '\n';
+    if (cost->bytes_accessed) out << "bytes read and written: " << *cost->bytes_accessed << '\n';
+    if (cost->peak_bytes) out << "most memory at one time: " << *cost->peak_bytes << " bytes\n";
   }
   return out << function.text();
 }
@@ -122,10 +116,17 @@ std::vector<std::string> signatures(const FunctionState& state) {
 
 FunctionState::FunctionState(FunctionOptions options, std::string key)
     : options_(std::move(options)), captured_(std::make_shared<CapturedFunction>(options_)), key_(std::move(key)) {
+  for (const RecordedFunctionMaker& maker : extensions<RecordedFunctionMaker>()) recorded_ = maker.make(options_);
   if (options_.input_signature) check_specs(*options_.input_signature, options_.name);
   if (options_.kept_signatures >= 1) return;
   fail<InvalidArgument>("[function] ", options_.name, ": kept_signatures is ", options_.kept_signatures,
                         ", wanted 1 or more");
+}
+
+RecordedFunction& FunctionState::recorded() const {
+  if (recorded_) return *recorded_;
+  fail<Unimplemented>("[function] ", options_.name, " is recorded on XLA's devices, for which this build has no wing ",
+                      "xla (COHORT_WINGS)");
 }
 
 void FunctionState::set_joint() {
@@ -206,8 +207,8 @@ void FunctionState::call(FunctionCall& call) {
   {
     const Within within;
     // Within a function that is being recorded or captured, this one is a part of it.
-    if (arguments.records && !record::FunctionRecording::is_tracing()) {
-      run_recorded(call, arguments);
+    if (arguments.records) {
+      recorded().call(call, arguments, joint_);
     } else if (arguments.captures && options_.jit_compile.value_or(false) && GraphCapture::current() == nullptr) {
       captured_->call(call, arguments);
     } else {
@@ -225,14 +226,13 @@ ConcreteFunction FunctionState::concrete(FunctionCall& call) {
   auto state = std::make_shared<ConcreteFunctionState>();
   state->name = options_.name;
   state->signature = options_.name + "(" + to_string(arguments.signature) + ")";
-  state->device = std::max<int>(0, arguments.device.index());
   if (arguments.of_replicas) {
     state->why_none = "there are per-replica values among the arguments; the function that run() is given has one";
   } else if (!arguments.records) {
     state->why_none = c10::str(arguments.device, " does not record; the function runs there ",
                                options_.jit_compile.value_or(false) ? "as a graph of the device's" : "as it is");
   } else {
-    state->program = program_for(call, arguments);
+    state->program = recorded().program(call, arguments);
   }
   std::string difference;
   enter(arguments, difference);

@@ -3,14 +3,14 @@
 #include <sstream>
 
 #include "base/fail.h"
-#include "wings/xla/record/stablehlo/text.h"
+#include "base/short_dtype.h"
 
 namespace cohort {
 
 namespace {
 
 std::string dtype_name(torch::ScalarType dtype) {
-  const std::string_view element = record::stablehlo::find_element(dtype);
+  const std::string_view element = short_dtype(dtype);
   return element.empty() ? c10::toString(dtype) : std::string(element);
 }
 

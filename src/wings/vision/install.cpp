@@ -1,12 +1,14 @@
 // What this wing gives the core.
 #include "base/extension.h"
 #include "wings/vision/models/experiments.h"
+#include "data/picture_coder.h"
 
 namespace cohort {
 
 void install_vision() {
   for (const ExperimentGroup& each : vision_experiments()) extend(each);
   for (const TaskKind& each : vision_tasks()) extend(each);
+  extend(PictureCoder{.decode = decode_image, .encode_png = encode_png});
 }
 
 }  // namespace cohort

@@ -139,12 +139,12 @@ void StepsInGraphs::update(Step& step, Replica& replica, Step::Given given) cons
   const StepContext now = context_after(step, state(step).unsettled(id).iterations, 1.0);
   const Verdict verdict = CommunicatorInGraphs::of(exchange(step))
                               ->step_in_graph(capture, replica,
-                                             {.gradients = given.gradients,
-                                              .reduced = given.reduced,
-                                              .context = now,
-                                              .numbers = row.narrow(0, kScales + (given.scaled ? 0 : size), size),
-                                              .note = [own](const Verdict& made) { own->note(made.there()); },
-                                              .owner = self});
+                                              {.gradients = given.gradients,
+                                               .reduced = given.reduced,
+                                               .context = now,
+                                               .numbers = row.narrow(0, kScales + (given.scaled ? 0 : size), size),
+                                               .note = [own](const Verdict& made) { own->note(made.there()); },
+                                               .owner = self});
   own->end(capture);
   const auto count = [self, id, verdict] {
     const std::shared_ptr<Step> counted = self.lock();

@@ -8,6 +8,7 @@
 #include <cstdio>
 
 #include "base/fail.h"
+#include "base/short_dtype.h"
 
 namespace cohort::record::stablehlo {
 
@@ -35,35 +36,8 @@ std::string hexadecimal(uint64_t bits, int digits) {
 
 }  // namespace
 
-std::string_view find_element(torch::ScalarType dtype) {
-  switch (dtype) {
-    case torch::kFloat:
-      return "f32";
-    case torch::kDouble:
-      return "f64";
-    case torch::kHalf:
-      return "f16";
-    case torch::kBFloat16:
-      return "bf16";
-    case torch::kLong:
-      return "i64";
-    case torch::kInt:
-      return "i32";
-    case torch::kShort:
-      return "i16";
-    case torch::kChar:
-      return "i8";
-    case torch::kByte:
-      return "ui8";
-    case torch::kBool:
-      return "i1";
-    default:
-      return "";
-  }
-}
-
 std::string element_of(torch::ScalarType dtype) {
-  const std::string_view element = find_element(dtype);
+  const std::string_view element = short_dtype(dtype);
   if (!element.empty()) return std::string(element);
   fail<Unimplemented>("[record] tensors of ", dtype, " have no form in StableHLO; use a real or integer dtype");
 }

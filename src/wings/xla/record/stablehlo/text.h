@@ -26,8 +26,7 @@ struct Operand {
   int64_t size(int64_t dim) const { return sizes[static_cast<std::size_t>(dim)]; }
 };
 
-// Returns StableHLO's name of a dtype. It may have none: then the text is empty, or the error Unimplemented.
-std::string_view find_element(torch::ScalarType dtype);
+// Returns StableHLO's name of a dtype. Unimplemented: it has none.
 std::string element_of(torch::ScalarType dtype);
 bool is_float(std::string_view element);
 bool is_integer(std::string_view element);

@@ -1,21 +1,50 @@
 // Calls on a device that records: the first call of a signature records the function and runs what it recorded, later
 // ones run that again.
+#include "wings/xla/function/recorded.h"
+
 #include <algorithm>
+#include <any>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
 
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/recent.h"
 #include "strategy/context.h"
-#include "wings/function/state.h"
+#include "wings/function/recorded.h"
 #include "wings/function/visitors.h"
+#include "wings/xla/record/function_recording.h"
+#include "wings/xla/record/recorder.h"
+#include "wings/xla/record/stablehlo/lower.h"
 #include "wings/xla/step/step_in_recording.h"
 
-namespace cohort::detail {
+namespace cohort {
 
 namespace {
 
 constexpr int kManyRecordings = 5;
 // So many recordings of one signature are kept.
 constexpr std::size_t kMostKept = 4;
+
+// One recording.
+struct FunctionPlan {
+  std::shared_ptr<record::Plan> plan;
+  std::any result;                  // the result, with undefined tensors
+  std::vector<bool> requires_grad;  // of the result's tensors
+};
+
+// What was recorded for one signature whose sizes are all known, on one device.
+struct FunctionPlans {
+  std::mutex mutex;  // of all members
+  // A part of a function may be other operations from call to call (an update that takes place in every second one
+  // only), each of which has a recording. The one that ran last is first.
+  std::vector<FunctionPlan> kept;
+  // The last recording, if it left tensors behind.
+  std::shared_ptr<record::Plan> left_tensors;
+  int recordings = 0;  // how often the function was called for it
+};
 
 // Puts the recording that does what the call does now first, with the numbers of this run. Returns false if there is
 // none. Gives up those whose tensors are gone.
@@ -40,9 +69,50 @@ void write_back(const record::Plan& plan, const std::vector<torch::Tensor>& argu
   }
 }
 
-}  // namespace
+class RecordedProgram final : public FunctionProgram {
+ public:
+  RecordedProgram(std::shared_ptr<const record::Program> program, int device)
+      : program_(std::move(program)), device_(device) {}
 
-FunctionPlan FunctionState::record(FunctionCall& call, const FunctionArguments& arguments) const {
+  std::string text(const std::string& name) const override {
+    return record::to_stablehlo(*program_, {.name = name, .precision = record::matmul_precision()});
+  }
+  std::optional<FunctionCost> cost() const override {
+    const std::shared_ptr<record::GraphRunner> runs = record::runner();
+    if (runs == nullptr) return std::nullopt;
+    const record::ProgramCost cost = runs->cost(program_, device_);
+    return FunctionCost{.flops = cost.flops, .bytes_accessed = cost.bytes_accessed, .peak_bytes = cost.peak_bytes};
+  }
+
+ private:
+  std::shared_ptr<const record::Program> program_;
+  int device_;
+};
+
+class FunctionOnXla final : public RecordedFunction {
+ public:
+  explicit FunctionOnXla(const FunctionOptions& options) : options_(options) {}
+
+  void call(detail::FunctionCall& call, const FunctionArguments& arguments, bool joint) override;
+  std::shared_ptr<const FunctionProgram> program(detail::FunctionCall& call,
+                                                 const FunctionArguments& arguments) override {
+    return std::make_shared<RecordedProgram>(program_for(call, arguments), std::max<int>(0, arguments.device.index()));
+  }
+
+ private:
+  std::vector<torch::Tensor> run_plan(record::Plan& plan, const FunctionArguments& arguments, bool joint) const;
+  std::shared_ptr<const record::Program> program_for(detail::FunctionCall& call, const FunctionArguments& arguments);
+  FunctionPlan record(detail::FunctionCall& call, const FunctionArguments& arguments) const;
+  std::shared_ptr<FunctionPlans> plans_for(const FunctionArguments& arguments);
+  FunctionPlan record_anew(detail::FunctionCall& call, const FunctionArguments& arguments, FunctionPlans& plans) const;
+
+  const FunctionOptions& options_;
+  std::mutex mutex_;
+  // By the number of the device, and by what came.
+  std::map<int, Recent<std::string, std::shared_ptr<FunctionPlans>>> plans_;
+};
+
+FunctionPlan FunctionOnXla::record(detail::FunctionCall& call, const FunctionArguments& arguments) const {
   record::FunctionRecording trace(record::recording_of(arguments.device), "the function " + options_.name,
                                   &steps_in_recordings());
   std::vector<torch::Tensor> standing;
@@ -51,10 +121,10 @@ FunctionPlan FunctionState::record(FunctionCall& call, const FunctionArguments& 
     standing.push_back(trace.argument({type.dtype, *type.shape}, type.requires_grad));
   }
   {
-    const Substituted substituted(call, arguments.tensors, standing);
+    const detail::Substituted substituted(call, arguments.tensors, standing);
     call.run();
   }
-  Taker result;
+  detail::Taker result;
   call.visit_result(result);
   FunctionPlan made;
   made.result = call.result();
@@ -64,7 +134,7 @@ FunctionPlan FunctionState::record(FunctionCall& call, const FunctionArguments& 
   return made;
 }
 
-std::shared_ptr<const record::Program> FunctionState::program_for(FunctionCall& call,
+std::shared_ptr<const record::Program> FunctionOnXla::program_for(detail::FunctionCall& call,
                                                                   const FunctionArguments& arguments) {
   if (!arguments.given.is_static()) {
     fail<FailedPrecondition>("[function] ", options_.name, "(", to_string(arguments.given),
@@ -81,7 +151,7 @@ std::shared_ptr<const record::Program> FunctionState::program_for(FunctionCall& 
 }
 
 // Returns what was recorded for the arguments, which counts as used now.
-std::shared_ptr<FunctionPlans> FunctionState::plans_for(const FunctionArguments& arguments) {
+std::shared_ptr<FunctionPlans> FunctionOnXla::plans_for(const FunctionArguments& arguments) {
   const std::string key = to_key(arguments.given);
   const std::scoped_lock lock(mutex_);
   auto& of_device = plans_[arguments.device.index()];
@@ -90,7 +160,8 @@ std::shared_ptr<FunctionPlans> FunctionState::plans_for(const FunctionArguments&
 }
 
 // Runs the plan; one with sums over the replicas when all of them have come.
-std::vector<torch::Tensor> FunctionState::run_plan(record::Plan& plan, const FunctionArguments& arguments) const {
+std::vector<torch::Tensor> FunctionOnXla::run_plan(record::Plan& plan, const FunctionArguments& arguments,
+                                                   bool joint) const {
   struct Mine {
     record::Plan& plan;
     std::vector<torch::Tensor> given;
@@ -100,7 +171,7 @@ std::vector<torch::Tensor> FunctionState::run_plan(record::Plan& plan, const Fun
     Mine mine{plan, {}, {}};
     for (const torch::Tensor& tensor : arguments.tensors) mine.given.push_back(tensor.detach().to(arguments.device));
     const bool alone = thread_context().replica == nullptr;
-    if (!plan.has_sums() && !(joint_ && !alone)) {
+    if (!plan.has_sums() && !(joint && !alone)) {
       mine.results = plan.run(mine.given);
       plan.settle();
       write_back(plan, arguments.tensors, mine.given);
@@ -132,7 +203,7 @@ std::vector<torch::Tensor> FunctionState::run_plan(record::Plan& plan, const Fun
 
 // Records the function, and keeps the recording unless the next call will find tensors that this one has left. If this
 // call has found those of the one before, and leaves others nevertheless, so does the next one.
-FunctionPlan FunctionState::record_anew(FunctionCall& call, const FunctionArguments& arguments,
+FunctionPlan FunctionOnXla::record_anew(detail::FunctionCall& call, const FunctionArguments& arguments,
                                         FunctionPlans& plans) const {
   if (++plans.recordings == kManyRecordings) {
     cohort::log().warn(
@@ -152,20 +223,27 @@ FunctionPlan FunctionState::record_anew(FunctionCall& call, const FunctionArgume
   return made;
 }
 
-void FunctionState::run_recorded(FunctionCall& call, const FunctionArguments& arguments) {
+void FunctionOnXla::call(detail::FunctionCall& call, const FunctionArguments& arguments, bool joint) {
+  if (record::FunctionRecording::is_tracing()) return call.run();
   const std::shared_ptr<FunctionPlans> plans = plans_for(arguments);
   FunctionPlan plan;
   {
     const std::scoped_lock lock(plans->mutex);
     plan = make_current(plans->kept) ? plans->kept.front() : record_anew(call, arguments, *plans);
   }
-  std::vector<torch::Tensor> results = run_plan(*plan.plan, arguments);
+  std::vector<torch::Tensor> results = run_plan(*plan.plan, arguments, joint);
   for (std::size_t i = 0; i < results.size(); ++i) {
-    if (plan.requires_grad[i]) end_gradients(results[i], options_.name, arguments.device);
+    if (plan.requires_grad[i]) detail::end_gradients(results[i], options_.name, arguments.device);
   }
   call.set_result(plan.result);
-  Giver giver(std::move(results));
+  detail::Giver giver(std::move(results));
   call.visit_result(giver);
 }
 
-}  // namespace cohort::detail
+}  // namespace
+
+std::unique_ptr<RecordedFunction> make_function_on_xla(const FunctionOptions& options) {
+  return std::make_unique<FunctionOnXla>(options);
+}
+
+}  // namespace cohort

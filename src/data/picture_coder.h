@@ -1,0 +1,19 @@
+// PictureCoder: what reads and writes pictures of files. The wing vision has it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "cohort/data/image.h"
+
+namespace cohort {
+
+struct PictureCoder {
+  torch::Tensor (*decode)(std::string_view bytes, const DecodeOptions& options, const std::string& source);
+  std::string (*encode_png)(const torch::Tensor& image);
+};
+
+// Returns that of this build. Unimplemented, with what it is for: there is none.
+const PictureCoder& picture_coder(const std::string& what);
+
+}  // namespace cohort
