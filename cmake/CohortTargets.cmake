@@ -97,6 +97,15 @@ function(cohort_wing name)
   cohort_layer(wing_${name} install.cpp ${ARGN})
 endfunction()
 
+# cohort_wing_needs(<name> <wing>...): a wing that uses others.
+function(cohort_wing_needs name)
+  foreach(wing IN LISTS ARGN)
+    if(NOT wing IN_LIST COHORT_WINGS)
+      message(FATAL_ERROR "COHORT_WINGS has ${name}, which needs ${wing}, too")
+    endif()
+  endforeach()
+endfunction()
+
 # cohort_installed_wings(<out>): writes install_wings() (src/base/extension.h) for COHORT_WINGS, and returns its file.
 function(cohort_installed_wings out)
   foreach(wing IN LISTS COHORT_WINGS)
