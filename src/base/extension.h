@@ -2,8 +2,11 @@
 // flag), a wing's install function adds some, and the core asks for all of them. So the core names no wing.
 #pragma once
 
+#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "base/fail.h"
 
 namespace cohort {
 
@@ -31,6 +34,14 @@ template <typename T>
 const std::vector<T>& extensions() {
   install_wings();
   return detail::extension_list<T>();
+}
+
+// Returns the first of these. Unimplemented, which `what` opens: there is none, because this build lacks a wing.
+template <typename T>
+const T& extension_of(std::string_view wing, std::string_view what) {
+  const std::vector<T>& all = extensions<T>();
+  if (all.empty()) fail<Unimplemented>(what, ", for which this build has no wing ", wing, " (COHORT_WINGS)");
+  return all.front();
 }
 
 }  // namespace cohort

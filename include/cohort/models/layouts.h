@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cohort/models/zoo.h"
-#include "cohort/parallel/mesh_strategy.h"
+#include "cohort/parallel/axes.h"
 
 namespace cohort::layouts {
 

@@ -8,12 +8,12 @@
 
 #include "base/fail.h"
 #include "base/one_layout.h"
-#include "cohort/parallel/pipeline_strategy.h"
+#include "cohort/parallel/stages.h"
 #include "cohort/replica.h"
 #include "strategy/context.h"
+#include "strategy/divided.h"
 #include "strategy/replica_scope.h"
 #include "strategy/sync_batch_norm.h"
-#include "wings/mesh/strategy/space/divided.h"
 
 namespace cohort::models {
 
@@ -142,11 +142,12 @@ torch::Tensor in_positions(const torch::Tensor& x, const std::string& axis) {
   const Replica* replica = Replica::current();
   if (axis.empty() || replica == nullptr || x.numel() == 0) return x;
   Communicator& line = replica->group(axis);
-  return space::divide(x, {1, line.size(), 1}, line);
+  return divided_along(x, {1, line.size(), 1}, line);
 }
 
 torch::Tensor sum_like(const torch::Tensor& x, const torch::Tensor& term, const std::string& axis) {
-  return is_divided(x) ? space::sum_into_parts(term, space::layout_of(x)) : sum_along(term, axis);
+  const DividedTensor* const divided = DividedTensor::of(x);
+  return divided == nullptr ? sum_along(term, axis) : divided->sum(term);
 }
 
 std::string require_cuts(const char* model, const ParameterCuts& cuts, ParameterCuts wanted) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cohort/models/zoo.h"
-#include "cohort/parallel/mesh_strategy.h"
+#include "cohort/parallel/axes.h"
 #include "cohort/train/layers.h"
 
 namespace cohort::models {

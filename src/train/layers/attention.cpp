@@ -9,7 +9,6 @@
 #include "train/layers/dense_product.h"
 #include "train/layers/fused_attention.h"
 #include "train/layers/support.h"
-#include "wings/mesh/strategy/space/attention.h"
 
 namespace cohort {
 
@@ -169,7 +168,7 @@ class AttentionModule final : public Attention, public DividedModule {
                           inputs.query.sizes(), " of which this replica has a part; outputs that are made step by ",
                           "step want them whole");
     }
-    return space::attend({.query = query,
+    return DividedTensor::of(query)->attend({.query = query,
                           .key = key,
                           .value = value,
                           .who = c10::str("MultiHeadAttention \"", name_, "\""),

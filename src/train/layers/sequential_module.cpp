@@ -5,7 +5,7 @@
 
 #include "base/fail.h"
 #include "base/operation_refused.h"
-#include "cohort/parallel/pipeline_strategy.h"
+#include "cohort/parallel/stages.h"
 #include "strategy/context.h"
 #include "strategy/replica_scope.h"
 #include "wings/mesh/train/parts_between.h"

@@ -1,5 +1,5 @@
 #include "train/layers/stage.h"
-#include "cohort/parallel/pipeline_strategy.h"
+#include "cohort/parallel/stages.h"
 #include "cohort/train/layers/basic.h"
 #include "train/layers/support.h"
 

@@ -1,12 +1,14 @@
 // What this wing gives the core.
 #include "base/extension.h"
 #include "wings/mesh/models/mesh_flags.h"
+#include "wings/mesh/strategy/space/divided.h"
 
 namespace cohort {
 
 void install_mesh() {
   extend(mesh_flags());
   extend(make_meshes());
+  extend(DividedMaker{.divide = space::divide, .join = space::join_parts});
 }
 
 }  // namespace cohort

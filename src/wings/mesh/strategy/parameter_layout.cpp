@@ -9,9 +9,9 @@
 #include "base/fail.h"
 #include "strategy/divides_positions.h"
 #include "strategy/module_tensors.h"
+#include "strategy/packed_parameters.h"
 #include "strategy/parameter_layout.h"
 #include "wings/mesh/strategy/mesh_plan.h"
-#include "wings/mesh/strategy/packed_parameters.h"
 
 namespace cohort {
 

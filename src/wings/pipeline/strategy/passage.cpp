@@ -32,26 +32,6 @@ class CallContext {
 
 }  // namespace
 
-torch::Tensor next_stage(const torch::Tensor& x) {
-  ReplicaScope* const call = thread_context().replica_scope;
-  return call == nullptr ? x : call->at_cut({x}).front();
-}
-
-std::vector<torch::Tensor> next_stage(const std::vector<torch::Tensor>& values) {
-  ReplicaScope* const call = thread_context().replica_scope;
-  return call == nullptr ? values : call->at_cut(values);
-}
-
-torch::Tensor stage_place(const torch::Tensor& x, std::string_view name) {
-  ReplicaScope* const call = thread_context().replica_scope;
-  return call == nullptr || !call->begins_at(name) ? x : call->at_cut({x}).front();
-}
-
-std::vector<torch::Tensor> stage_place(const std::vector<torch::Tensor>& values, std::string_view name) {
-  ReplicaScope* const call = thread_context().replica_scope;
-  return call == nullptr || !call->begins_at(name) ? values : call->at_cut(values);
-}
-
 void Passage::prepare(std::shared_ptr<PipelineRun> run, const detail::SharePart& part) {
   run_ = std::move(run);
   part_ = part;

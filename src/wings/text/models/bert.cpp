@@ -10,7 +10,7 @@
 
 #include "base/fail.h"
 #include "cohort/models/zoo.h"
-#include "cohort/parallel/pipeline_strategy.h"
+#include "cohort/parallel/stages.h"
 #include "models/zoo/blocks.h"
 #include "strategy/divided.h"
 #include "strategy/divides_positions.h"

@@ -9,14 +9,13 @@
 #include "base/fail.h"
 #include "base/libtorch_compat.h"
 #include "cohort/models/zoo.h"
-#include "cohort/parallel/pipeline_strategy.h"
+#include "cohort/parallel/stages.h"
 #include "device/backend.h"
 #include "models/zoo/blocks.h"
 #include "strategy/divided.h"
 #include "strategy/divides_positions.h"
 #include "train/layers/leaves_parts.h"
 #include "train/layers/support.h"
-#include "wings/mesh/strategy/space/attention.h"
 #include "wings/text/models/decoder_options.h"
 #include "wings/text/models/rotations.h"
 
@@ -121,8 +120,8 @@ class RmsNorm final : public LayerModule {
 // query, key and value: [examples, heads, steps, size].
 torch::Tensor causal_attention(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value) {
   const double scale = 1.0 / std::sqrt(static_cast<double>(query.size(3)));
-  if (is_divided(query)) {
-    return space::attend(
+  if (const DividedTensor* const divided = DividedTensor::of(query)) {
+    return divided->attend(
         {.query = query, .key = key, .value = value, .who = "decoder's attention", .scale = scale, .causal = true});
   }
   if (!backend_of(query.device()).records()) {

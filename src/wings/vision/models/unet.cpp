@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 #include "cohort/models/zoo.h"
-#include "cohort/parallel/pipeline_strategy.h"
+#include "cohort/parallel/stages.h"
 #include "device/layout.h"
 #include "models/zoo/blocks.h"
 

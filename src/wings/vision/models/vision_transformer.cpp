@@ -8,13 +8,13 @@
 
 #include "base/fail.h"
 #include "cohort/models/zoo.h"
-#include "cohort/parallel/pipeline_strategy.h"
+#include "cohort/parallel/stages.h"
 #include "models/zoo/blocks.h"
 #include "strategy/divided.h"
 #include "strategy/divides_positions.h"
+#include "strategy/packed_parameters.h"
 #include "train/layers/dense_product.h"
 #include "train/layers/fused_attention.h"
-#include "wings/mesh/strategy/packed_parameters.h"
 
 namespace cohort::models {
 

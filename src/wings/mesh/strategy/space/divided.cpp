@@ -10,7 +10,8 @@
 #include "base/fail.h"
 #include "base/first_derivative.h"
 #include "base/operation_refused.h"
-#include "wings/mesh/strategy/along_line.h"
+#include "strategy/along_line.h"
+#include "wings/mesh/strategy/space/attention.h"
 #include "wings/mesh/strategy/space/rules.h"
 
 namespace cohort::space {
@@ -50,6 +51,9 @@ class Divided final : public DividedTensor {
   std::vector<int64_t> cut_dims() const override { return layout_.cut_dims(); }
   Communicator& line() const override { return *layout_.grid.line; }
   torch::Tensor shared(const torch::Tensor& plain) const override { return space::shared(plain, layout_); }
+  torch::Tensor entered(const torch::Tensor& self) const override { return enter_whole(self); }
+  torch::Tensor sum(const torch::Tensor& term) const override { return sum_into_parts(term, layout_); }
+  torch::Tensor attend(const AttentionArgs& args) const override { return space::attend(args); }
 
   void release_resources() override {
     part_ = torch::Tensor();
@@ -239,6 +243,16 @@ torch::Tensor divide(const torch::Tensor& whole, const std::vector<int64_t>& par
   if (layout.grid.parts.empty()) return whole;  // one part
   const bool learns = torch::GradMode::is_enabled() && whole.requires_grad();
   return make_divided(own_part(learns ? enter_line(whole, line) : whole, layout), layout);
+}
+
+torch::Tensor join_parts(const torch::Tensor& part, int64_t dim, Communicator& line) {
+  install_rules();
+  const auto along = static_cast<std::size_t>(dim);
+  Layout layout{.grid = {.line = &line, .parts = {line.size()}}, .sizes = part.sizes().vec(), .axes = {}};
+  layout.axes.assign(layout.sizes.size(), kWhole);
+  layout.sizes[along] *= line.size();
+  layout.axes[along] = 0;
+  return make_divided(part, std::move(layout));
 }
 
 torch::Tensor enter_whole(const torch::Tensor& tensor) {

@@ -71,6 +71,9 @@ void refresh(const torch::Tensor& divided);
 // dimension; their product is the size of the line. Its gradient is that of all parts. One part is the tensor itself.
 torch::Tensor divide(const torch::Tensor& whole, const std::vector<int64_t>& parts, Communicator& line);
 
+// Returns the divided tensor of which each replica of the line has this part of a dimension; all have the same size.
+torch::Tensor join_parts(const torch::Tensor& part, int64_t dim, Communicator& line);
+
 // The pair of sequence parallelism (Korthikanti et al., arXiv:2205.05198), of tensors that are cut in one dimension.
 // Returns all parts of a divided tensor as a plain one, for operations of which each replica does a part: each gets the
 // sum of its part of all replicas' gradients.

@@ -10,7 +10,7 @@
 
 #include "base/fail.h"
 #include "base/operation_refused.h"
-#include "wings/mesh/strategy/along_line.h"
+#include "strategy/along_line.h"
 
 namespace cohort::space {
 

@@ -5,8 +5,8 @@
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "base/first_derivative.h"
+#include "strategy/along_line.h"
 #include "strategy/saved_communicator.h"
-#include "wings/mesh/strategy/along_line.h"
 #include "wings/mesh/strategy/space/rules.h"
 
 namespace cohort::space {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <array>
 
-#include "wings/mesh/strategy/along_line.h"
+#include "strategy/along_line.h"
 #include "wings/mesh/strategy/space/rules.h"
 
 namespace cohort::space {

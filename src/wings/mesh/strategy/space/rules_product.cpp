@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "wings/mesh/strategy/along_line.h"
+#include "strategy/along_line.h"
 #include "wings/mesh/strategy/space/rules.h"
 
 namespace cohort::space {

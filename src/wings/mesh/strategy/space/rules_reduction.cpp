@@ -6,7 +6,7 @@
 #include <array>
 #include <optional>
 
-#include "wings/mesh/strategy/along_line.h"
+#include "strategy/along_line.h"
 #include "wings/mesh/strategy/space/rules.h"
 
 namespace cohort::space {

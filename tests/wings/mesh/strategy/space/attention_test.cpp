@@ -95,17 +95,17 @@ void expect_like(const std::vector<Tensor>& got, const std::vector<Tensor>& want
   }
 }
 
-space::AttentionArgs parts_of(const Strategy& strategy, const Case& each, const Inputs& in, int64_t parts) {
+AttentionArgs parts_of(const Strategy& strategy, const Case& each, const Inputs& in, int64_t parts) {
   const auto split = [&](const Tensor& x) {
     return strategy.experimental_split_to_logical_devices(x, {1, 1, parts, 1});
   };
-  space::AttentionArgs args{.query = split(in.query),
-                            .key = each.whole_keys ? in.key : split(in.key),
-                            .value = each.whole_keys ? in.value : split(in.value),
-                            .who = "attention",
-                            .scale = kScale,
-                            .causal = each.causal,
-                            .masks = in.masks};
+  AttentionArgs args{.query = split(in.query),
+                     .key = each.whole_keys ? in.key : split(in.key),
+                     .value = each.whole_keys ? in.value : split(in.value),
+                     .who = "attention",
+                     .scale = kScale,
+                     .causal = each.causal,
+                     .masks = in.masks};
   for (Tensor& mask : args.masks) {
     if (mask.size(1) == 1 && mask.size(2) > 1) mask = split(mask);
   }
@@ -168,7 +168,7 @@ TEST(SpaceAttention, DropsWeightsByHeads) {
     const Tensor later = torch::arange(13).unsqueeze(1).lt(torch::arange(13));
     const Tensor scores = torch::matmul(whole.query * kScale, whole.key.transpose(2, 3)).masked_fill(later, -kInfinity);
     const auto wanted = outcome(whole, torch::matmul(torch::softmax(scores, -1) * kept, whole.value));
-    space::AttentionArgs args = parts_of(strategy, each, in, 2);
+    AttentionArgs args = parts_of(strategy, each, in, 2);
     args.dropout = 0.25;
     expect_like(outcome(in, strategy.experimental_replicate_to_logical_devices(space::attend(args))), wanted, 1e-11);
   });
@@ -176,13 +176,13 @@ TEST(SpaceAttention, DropsWeightsByHeads) {
 
 template <typename Kind>
 void expect_refused(const std::string& part, SequenceAttention way, int parts,
-                    const std::function<void(space::AttentionArgs&, const Strategy&)>& change) {
+                    const std::function<void(AttentionArgs&, const Strategy&)>& change) {
   const MeshStrategy strategy(DeviceMesh({parts}, {"sequence"}, cpu_devices(parts)), {.attention = way});
   const std::string message = testing::error_of<Kind>([&] {
     strategy.run([&](Replica& /*replica*/) {
       const Case each{.name = "refused"};
       const Inputs in = inputs_of(each);
-      space::AttentionArgs args = parts_of(strategy, each, in, parts);
+      AttentionArgs args = parts_of(strategy, each, in, parts);
       args.who = "MultiHeadAttention \"first\"";
       change(args, strategy);
       (void)space::attend(args);
@@ -192,7 +192,7 @@ void expect_refused(const std::string& part, SequenceAttention way, int parts,
 }
 
 TEST(SpaceAttention, WhatDoesNotFitIsNamed) {
-  const auto nothing = [](space::AttentionArgs& /*args*/, const Strategy& /*strategy*/) {};
+  const auto nothing = [](AttentionArgs& /*args*/, const Strategy& /*strategy*/) {};
   expect_refused<InvalidArgument>(
       "[space] MultiHeadAttention \"first\": the queries [2, 6, 13, 4] have 6 heads, dimension 1, which 4 replicas do "
       "not divide (SequenceAttention::kUlysses); 1, 2, 3, 6 replicas would, or SequenceAttention::kRing",

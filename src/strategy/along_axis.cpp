@@ -8,12 +8,11 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/first_derivative.h"
-#include "cohort/parallel/mesh_strategy.h"
+#include "cohort/parallel/axes.h"
 #include "cohort/replica.h"
-#include "strategy/core.h"
+#include "strategy/along_line.h"
+#include "strategy/divided.h"
 #include "strategy/saved_communicator.h"
-#include "wings/mesh/strategy/along_line.h"
-#include "wings/mesh/strategy/space/rules.h"
 
 namespace cohort {
 
@@ -102,8 +101,8 @@ torch::Tensor sum_over_line(const torch::Tensor& x, Communicator& line) {
 
 torch::Tensor enter_axis(const torch::Tensor& x, std::string_view axis) {
   Communicator& line = line_of(axis, "enter_axis");
-  const bool divided = is_divided(x) && space::layout_of(x).grid.line == &line;
-  return divided ? space::enter_whole(x) : enter_line(x, line);
+  const DividedTensor* const divided = DividedTensor::of(x);
+  return divided != nullptr && &divided->line() == &line ? divided->entered(x) : enter_line(x, line);
 }
 
 torch::Tensor sum_along(const torch::Tensor& x, std::string_view axis) {
@@ -118,14 +117,8 @@ torch::Tensor gather_along(const torch::Tensor& x, std::string_view axis, int64_
 
 torch::Tensor parts_along(const torch::Tensor& x, std::string_view axis, int64_t dim) {
   Communicator& line = line_of(axis, "parts_along");
-  const auto along = static_cast<std::size_t>(dimension_of(x, dim, "parts_along"));
-  if (line.size() == 1) return x;
-  space::install_rules();
-  space::Layout layout{.grid = {.line = &line, .parts = {line.size()}}, .sizes = x.sizes().vec(), .axes = {}};
-  layout.axes.assign(layout.sizes.size(), space::kWhole);
-  layout.sizes[along] *= line.size();
-  layout.axes[along] = 0;
-  return space::make_divided(x, std::move(layout));
+  const int64_t along = dimension_of(x, dim, "parts_along");
+  return line.size() == 1 ? x : joined_along(x, along, line);
 }
 
 torch::Tensor part_along(const torch::Tensor& x, std::string_view axis, int64_t dim) {

@@ -1,4 +1,4 @@
-// enter_axis() and sum_along() of cohort/parallel/mesh_strategy.h, for those who have the line itself.
+// enter_axis() and sum_along() of cohort/parallel/axes.h, for those who have the line itself.
 #pragma once
 
 #include <torch/types.h>
