@@ -6,6 +6,8 @@
 #include "wings/pipeline/models/pipeline_flags.h"
 #include "wings/pipeline/models/pipeline_timeline.h"
 #include "wings/pipeline/train/pipeline_cut.h"
+#include "models/zoo/pipeline_cut.h"
+#include "wings/pipeline/models/cut_by_costs.h"
 
 namespace cohort {
 
@@ -15,6 +17,7 @@ void install_pipeline() {
   extend(make_stages());
   extend(timeline_of_pipelines());
   extend(ModelCutter{cut_for_pipeline});
+  extend(layouts::CutByCosts{.cut = cut_by_costs});
 }
 
 }  // namespace cohort

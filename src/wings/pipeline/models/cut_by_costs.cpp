@@ -1,5 +1,7 @@
 // Where a pipeline cuts a model whose blocks differ. The model is called once, within a call for a microbatch that
 // begins no chunk and counts the products between two places.
+#include "wings/pipeline/models/cut_by_costs.h"
+
 #include <ATen/core/grad_mode.h>
 #include <c10/util/StringUtil.h>
 
@@ -7,14 +9,13 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "cohort/models/layouts.h"
 #include "device/host_random.h"
 #include "strategy/context.h"
 #include "strategy/replica_scope.h"
 #include "wings/pipeline/strategy/absent_operations.h"
 #include "wings/pipeline/train/pipeline_cut.h"
 
-namespace cohort::layouts {
+namespace cohort {
 
 namespace {
 
@@ -83,7 +84,7 @@ class CostsOfPlaces final : public ReplicaScope {
 
 }  // namespace
 
-std::vector<std::string> pipeline_cut(LayerModule& model, const torch::Tensor& x, int chunks) {
+std::vector<std::string> cut_by_costs(LayerModule& model, const torch::Tensor& x, int chunks) {
   CostsOfPlaces places;
   {
     const torch::NoGradGuard no_grad;
@@ -105,4 +106,4 @@ std::vector<std::string> pipeline_cut(LayerModule& model, const torch::Tensor& x
   return cut;
 }
 
-}  // namespace cohort::layouts
+}  // namespace cohort
