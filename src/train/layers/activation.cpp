@@ -8,7 +8,6 @@
 #include "cohort/train/layers.h"
 #include "strategy/divided.h"
 #include "train/layers/support.h"
-#include "wings/mesh/train/parts_between.h"
 
 namespace cohort {
 
@@ -110,11 +109,11 @@ torch::Tensor rarer(Activation::Kind kind, const torch::Tensor& x) {
   }
 }
 
-class ActivationModule final : public LayerModule, public PartsBetween {
+class ActivationModule final : public LayerModule {
  public:
   explicit ActivationModule(Activation activation) : activation_(std::move(activation)) {}
   torch::Tensor forward(const torch::Tensor& x) override { return activation_(x); }
-  Parts parts() const override { return activation_.is_elementwise() ? Parts::kPasses : Parts::kNone; }
+  DependsOn depends_on() const override { return activation_.is_elementwise() ? DependsOn::kElement : DependsOn::kAll; }
   torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override { return mask; }
 
  private:

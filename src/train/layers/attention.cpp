@@ -6,6 +6,7 @@
 
 #include "cohort/train/layers.h"
 #include "strategy/divided.h"
+#include "train/layers/attention_heads.h"
 #include "train/layers/dense_product.h"
 #include "train/layers/fused_attention.h"
 #include "train/layers/support.h"
@@ -14,7 +15,7 @@ namespace cohort {
 
 namespace {
 
-constexpr std::string_view kAttention = "MultiHeadAttention";
+constexpr std::string_view kAttention = AttentionOfHeads::kType;
 constexpr double kUnseen = -1e9;      // is added to scores that are masked out
 constexpr double kUnseenHalf = -3e4;  // the same in float16
 
@@ -33,16 +34,14 @@ class ProjectionModule final : public torch::nn::Module {
   torch::Tensor weight, bias;
 };
 
-class AttentionModule final : public Attention, public DividedModule {
+class AttentionModule final : public AttentionOfHeads {
  public:
   AttentionModule(const MultiHeadAttentionOptions& options, int64_t query_dim, int64_t value_dim,
                   torch::ScalarType dtype, std::string name)
-      : options_(options),
-        name_(std::move(name)),
+      : AttentionOfHeads(options, std::move(name)),
         query_dim_(query_dim),
         value_dim_(value_dim),
-        head_value_(options.value_dim > 0 ? options.value_dim : options.key_dim),
-        heads_(options.num_heads) {
+        head_value_(options.value_dim > 0 ? options.value_dim : options.key_dim) {
     const int64_t heads = options.num_heads;
     const int64_t output = options.output_dim > 0 ? options.output_dim : query_dim;
     const auto add = [&](const char* part, int64_t inputs, int64_t outputs) {
@@ -56,33 +55,8 @@ class AttentionModule final : public Attention, public DividedModule {
 
   AttentionOutput attend(const AttentionInputs& inputs) override {
     AttentionOutput result = compute(inputs, /*keeps_scores=*/true);
-    if (!axis_.empty()) result.scores = gather_along(result.scores, axis_, 1);
+    if (heads_ != nullptr) result.scores = heads_->all_scores(result.scores);
     return result;
-  }
-
-  // The replicas along the axis have some heads each; the output is the sum of what they contribute.
-  void divide(const std::map<std::string, ParameterAxes>& axes, const Topology& topology) override {
-    const std::string& axis = axes.begin()->second[axes.begin()->second[0].empty() ? 1 : 0];
-    std::map<std::string, ParameterAxes> wanted = {{"output.weight", {"", axis}}};
-    for (const std::string part : {"query", "key", "value"}) {
-      wanted[part + ".weight"] = {axis, ""};
-      if (options_.use_bias) wanted[part + ".bias"] = {axis};
-    }
-    if (axes != wanted) {
-      fail_layout(name_, kAttention, axes,
-                  R"(the weights {"model", ""} and the biases {"model"} of query, key and value, and output.weight )"
-                  R"({"", "model"}, all together)");
-    }
-    const int parts = topology.axis(axis).size;
-    if (options_.num_heads % parts != 0) {
-      fail<InvalidArgument>("[mesh] layout: MultiHeadAttention \"", name_, "\" has ", options_.num_heads,
-                            " heads, which ", parts, " replicas along \"", axis,
-                            "\" do not divide; a size of the axis that divides the heads would fit");
-    }
-    refuse_regularizer(name_, kAttention, "weights", options_.kernel_regularizer);
-    refuse_regularizer(name_, kAttention, "biases", options_.bias_regularizer);
-    heads_ = options_.num_heads / parts;
-    axis_ = axis;
   }
 
   torch::Tensor forward(const torch::Tensor& x) override { return compute({.query = x, .value = x}, false).output; }
@@ -129,7 +103,7 @@ class AttentionModule final : public Attention, public DividedModule {
         at::matmul(query * (1.0 / std::sqrt(static_cast<double>(options_.key_dim))), key.transpose(2, 3));
     if (seen.defined()) scores = scores + added_for(seen, scores.scalar_type());
     scores = at::softmax(scores, -1);
-    const torch::Tensor mixed = at::matmul(drops() ? drop_out(scores, options_.dropout, axis_, 1) : scores, value);
+    const torch::Tensor mixed = at::matmul(drops() ? dropped(scores) : scores, value);
     return {.output = projected(together(without(blind, mixed))),
             .scores = keeps_scores ? without(blind, scores) : torch::Tensor()};
   }
@@ -143,6 +117,10 @@ class AttentionModule final : public Attention, public DividedModule {
   // Returns x with zeros for the queries that see no key.
   static torch::Tensor without(const torch::Tensor& blind, const torch::Tensor& x) {
     return blind.defined() ? x.masked_fill(blind, 0.0) : x;
+  }
+
+  torch::Tensor dropped(const torch::Tensor& scores) const {
+    return heads_ == nullptr ? drop_out(scores, options_.dropout) : heads_->drop_scores(scores, options_.dropout);
   }
 
   bool drops() const { return is_training() && options_.dropout > 0.0; }
@@ -169,13 +147,13 @@ class AttentionModule final : public Attention, public DividedModule {
                           "step want them whole");
     }
     return DividedTensor::of(query)->attend({.query = query,
-                          .key = key,
-                          .value = value,
-                          .who = c10::str("MultiHeadAttention \"", name_, "\""),
-                          .scale = 1.0 / std::sqrt(static_cast<double>(options_.key_dim)),
-                          .causal = is_causal(inputs),
-                          .masks = masks_of(inputs, query.size(2), key.size(2)),
-                          .dropout = is_training() ? options_.dropout : 0.0});
+                                             .key = key,
+                                             .value = value,
+                                             .who = c10::str("MultiHeadAttention \"", name_, "\""),
+                                             .scale = 1.0 / std::sqrt(static_cast<double>(options_.key_dim)),
+                                             .causal = is_causal(inputs),
+                                             .masks = masks_of(inputs, query.size(2), key.size(2)),
+                                             .dropout = is_training() ? options_.dropout : 0.0});
   }
 
   void check(const torch::Tensor& x, const char* which, int64_t size) const {
@@ -183,20 +161,20 @@ class AttentionModule final : public Attention, public DividedModule {
     fail_called(name_, kAttention, x, c10::str("floating point [batch, steps, ", size, "] as ", which));
   }
 
-  torch::Tensor entered(const torch::Tensor& x) const { return axis_.empty() ? x : enter_axis(x, axis_); }
+  torch::Tensor entered(const torch::Tensor& x) const { return heads_ == nullptr ? x : heads_->entered(x); }
   torch::Tensor projected(const torch::Tensor& x) const {
-    if (axis_.empty()) return (*output_)(x);
-    const torch::Tensor sum = sum_along(at::linear(x, output_->weight), axis_);
+    if (heads_ == nullptr) return (*output_)(x);
+    const torch::Tensor sum = heads_->sum(at::linear(x, output_->weight));
     return output_->bias.defined() ? sum + output_->bias : sum;
   }
 
   // [batch, steps, heads * size] -> [batch, heads, steps, size]
   torch::Tensor by_heads(const torch::Tensor& x, int64_t size) const {
-    return x.view({x.size(0), x.size(1), heads_, size}).transpose(1, 2);
+    return x.view({x.size(0), x.size(1), num_heads(), size}).transpose(1, 2);
   }
   // [batch, heads, steps, size] -> [batch, steps, heads * size]
   torch::Tensor together(const torch::Tensor& x) const {
-    return x.transpose(1, 2).reshape({x.size(0), x.size(2), heads_ * head_value_});
+    return x.transpose(1, 2).reshape({x.size(0), x.size(2), num_heads() * head_value_});
   }
 
   bool is_causal(const AttentionInputs& inputs) const { return inputs.use_causal_mask || options_.use_causal_mask; }
@@ -241,12 +219,8 @@ class AttentionModule final : public Attention, public DividedModule {
     return seen;
   }
 
-  MultiHeadAttentionOptions options_;
-  std::string name_;
   int64_t query_dim_, value_dim_;
   int64_t head_value_;
-  int64_t heads_;     // of this replica
-  std::string axis_;  // along which the heads are divided; empty: it has all of them
   std::shared_ptr<ProjectionModule> query_, key_, value_, output_;
 };
 

@@ -3,130 +3,45 @@
 #include <ATen/Functions.h>
 
 #include "cohort/train/layers.h"
+#include "train/layers/conv_module.h"
 #include "train/layers/fused_convolution.h"
 #include "train/layers/support.h"
-#include "wings/mesh/train/parts_between.h"
 
 namespace cohort {
 
+ConvModule::ConvModule(Convolution convolution, const BuildContext& context)
+    : conv_(std::move(convolution)), name_(context.name), adds_channel_(context.input.size() == 2) {
+  const torch::Tensor weight = torch::empty(
+      {conv_.filters, conv_.channels / conv_.groups, conv_.kernel.height, conv_.kernel.width}, context.dtype);
+  conv_.kernel_initializer.fill(weight, conv_.fan_in, conv_.fan_out);
+  weight_ = register_parameter("weight", fast_layout(weight));
+  if (!conv_.use_bias) return;
+  bias_ = register_parameter("bias", torch::empty({conv_.filters}, context.dtype));
+  conv_.bias_initializer.fill(bias_, conv_.fan_in, conv_.fan_out);
+}
+
+torch::Tensor ConvModule::convolve(const torch::Tensor& input) {
+  const torch::Tensor x = with_channel(input);
+  if (form() != nullptr) return form()->forward(x);
+  check_input(name_, conv_.type, x, 4, 1, conv_.channels);
+  return convolve_images(x, weight_, bias_, conv_.window, conv_.groups);
+}
+
+torch::Tensor ConvModule::fused(const torch::Tensor& input, const AfterConvolution& after) const {
+  const torch::Tensor x = with_channel(input);
+  const bool fits = form() == nullptr && x.dim() == 4 && x.size(1) == conv_.channels;
+  return fits ? fused_convolution(x, weight_, bias_, conv_.window, conv_.groups, after) : torch::Tensor();
+}
+
+torch::Tensor ConvModule::penalty() const {
+  return penalty_of({{conv_.kernel_regularizer, weight_}, {conv_.bias_regularizer, bias_}});
+}
+
+torch::Tensor ConvModule::with_channel(const torch::Tensor& x) const {
+  return adds_channel_ && x.dim() == 3 ? x.unsqueeze(1) : x;
+}
+
 namespace {
-
-// The part that the two have in common once the number of input channels is known.
-struct Convolution {
-  std::string_view type;
-  int64_t channels = 0;
-  int64_t filters = 0;
-  int64_t groups = 1;
-  Size2 kernel = 1;
-  Window2 window;
-  double fan_in = 1.0;
-  double fan_out = 1.0;
-  Activation activation;
-  bool use_bias = true;
-  Initializer kernel_initializer = Initializer::kGlorotUniform;
-  Initializer bias_initializer = Initializer::kZeros;
-  Regularizer kernel_regularizer = {};
-  Regularizer bias_regularizer = {};
-};
-
-class ConvModule final : public ConvolutionModule, public DividedModule, public PartsBetween {
- public:
-  ConvModule(Convolution convolution, const BuildContext& context)
-      : conv_(std::move(convolution)), name_(context.name), adds_channel_(context.input.size() == 2) {
-    const torch::Tensor weight = torch::empty(
-        {conv_.filters, conv_.channels / conv_.groups, conv_.kernel.height, conv_.kernel.width}, context.dtype);
-    conv_.kernel_initializer.fill(weight, conv_.fan_in, conv_.fan_out);
-    weight_ = register_parameter("weight", fast_layout(weight));
-    if (!conv_.use_bias) return;
-    bias_ = register_parameter("bias", torch::empty({conv_.filters}, context.dtype));
-    conv_.bias_initializer.fill(bias_, conv_.fan_in, conv_.fan_out);
-  }
-
-  const Activation& activation() const override { return conv_.activation; }
-
-  torch::Tensor convolve(const torch::Tensor& input) override {
-    const torch::Tensor x = with_channel(input);
-    const bool in_parts = gets_parts() || passed_from() != nullptr;
-    check_input(name_, conv_.type, x, 4, 1, in_parts ? weight_.size(1) * conv_.groups : conv_.channels);
-    switch (form_) {
-      case Form::kWhole:
-        return convolve_images(x, weight_, bias_, conv_.window, conv_.groups);
-      case Form::kFilters: {
-        return given(convolve_images(enter_axis(x, axis_), weight_, bias_, conv_.window, 1));
-      }
-      case Form::kChannels: {
-        const torch::Tensor part = in_parts ? x : part_along(x, axis_, 1);
-        const torch::Tensor sum = sum_along(convolve_images(part, weight_, {}, conv_.window, 1), axis_);
-        return bias_.defined() ? sum + bias_.view({-1, 1, 1}) : sum;
-      }
-      case Form::kGroups: {
-        const torch::Tensor part = in_parts ? x : part_along(x, axis_, 1);
-        const torch::Tensor y = convolve_images(part, weight_, bias_, conv_.window, conv_.groups);
-        return in_parts ? y : gather_along(y, axis_, 1);
-      }
-    }
-    return {};
-  }
-  torch::Tensor fused(const torch::Tensor& input, const AfterConvolution& after) const override {
-    const torch::Tensor x = with_channel(input);
-    const bool fits = form_ == Form::kWhole && x.dim() == 4 && x.size(1) == conv_.channels;
-    return fits ? fused_convolution(x, weight_, bias_, conv_.window, conv_.groups, after) : torch::Tensor();
-  }
-
-  torch::Tensor penalty() const override {
-    return penalty_of({{conv_.kernel_regularizer, weight_}, {conv_.bias_regularizer, bias_}});
-  }
-
-  void divide(const std::map<std::string, ParameterAxes>& axes, const Topology& topology) override {
-    const bool grouped = conv_.groups > 1;
-    const auto weight = axes.find("weight");
-    const auto bias = axes.find("bias");
-    const bool filters = weight != axes.end() && !weight->second[0].empty();
-    const bool channels = weight != axes.end() && !weight->second[1].empty() && !grouped;
-    const bool bias_fits =
-        filters && bias_.defined() ? bias != axes.end() && bias->second[0] == weight->second[0] : bias == axes.end();
-    if (!(filters || channels) || !bias_fits) {
-      fail_layout(name_, conv_.type, axes,
-                  grouped ? R"(weight {"model", "", "", ""} and bias {"model"} (groups))"
-                          : R"(weight {"model", "", "", ""} and bias {"model"} (filters), or weight )"
-                            R"({"", "model", "", ""} alone (input channels))");
-    }
-    refuse_regularizer(name_, conv_.type, "weight", conv_.kernel_regularizer);
-    if (filters) refuse_regularizer(name_, conv_.type, "bias", conv_.bias_regularizer);
-    axis_ = weight->second[filters ? 0 : 1];
-    form_ = grouped ? Form::kGroups : filters ? Form::kFilters : Form::kChannels;
-    const int parts = topology.axis(axis_).size;
-    if (grouped && conv_.groups % parts != 0) {
-      fail<InvalidArgument>("[mesh] layout: ", conv_.type, " \"", name_, "\" has ", conv_.groups, " groups, which ",
-                            parts, " replicas along \"", axis_,
-                            "\" do not divide; a size of the axis that divides the groups would fit");
-    }
-    if (grouped) conv_.groups /= parts;
-  }
-
-  Parts parts() const override {
-    if (form_ == Form::kChannels) return Parts::kTakes;
-    if (form_ == Form::kWhole || !conv_.activation.is_elementwise()) return Parts::kNone;
-    return form_ == Form::kFilters ? Parts::kMakes : Parts::kPassesChannels;
-  }
-  const std::string& parts_axis() const override { return axis_; }
-
- private:
-  // The replicas along an axis compute some filters each; or some groups, of their own input channels; or they take
-  // some input channels each, and the products are added up.
-  enum class Form { kWhole, kFilters, kGroups, kChannels };
-
-  torch::Tensor with_channel(const torch::Tensor& x) const {
-    return adds_channel_ && x.dim() == 3 ? x.unsqueeze(1) : x;
-  }
-
-  Convolution conv_;  // with the groups of this replica
-  std::string name_;
-  Form form_ = Form::kWhole;
-  std::string axis_;
-  bool adds_channel_;
-  torch::Tensor weight_, bias_;
-};
 
 void check_images_window(std::string_view type, Size2 kernel, Size2 strides, Size2 dilation, Padding padding) {
   check_window(type, {kernel.height, kernel.width}, {strides.height, strides.width}, {dilation.height, dilation.width});

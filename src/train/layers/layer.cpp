@@ -36,27 +36,6 @@ void check_input(const std::string& layer, std::string_view type, const torch::T
   fail_called(layer, type, x, shape);
 }
 
-void fail_layout(const std::string& layer, std::string_view type, const std::map<std::string, ParameterAxes>& axes,
-                 const std::string& wanted) {
-  std::vector<std::string> came;
-  for (const auto& [parameter, names] : axes) {
-    for (std::size_t dim = 0; dim < names.size(); ++dim) {
-      if (!names[dim].empty())
-        came.push_back(c10::str(parameter, " in dimension ", dim, " along \"", names[dim], "\""));
-    }
-  }
-  fail<InvalidArgument>("[mesh] layout: ", type, " \"", layer, "\" is to cut ", c10::Join(", ", came),
-                        " and nothing else; it can cut ", wanted);
-}
-
-void refuse_regularizer(const std::string& layer, std::string_view type, const std::string& parameter,
-                        const Regularizer& regularizer) {
-  if (!regularizer) return;
-  fail<Unimplemented>("[mesh] layout: the ", parameter, " of ", type, " \"", layer,
-                      "\" has a regularizer, which takes ",
-                      "whole parameters, so that it cannot be cut; the l2 of the optimizer's options takes parts");
-}
-
 Layer::Layer(std::shared_ptr<const LayerKind> kind, std::string name, bool trainable)
     : kind_(std::move(kind)), name_(std::move(name)), trainable_(trainable) {
   if (!kind_) fail<InvalidArgument>("[layers] a layer needs a kind, got none");

@@ -3,8 +3,8 @@
 #include <limits>
 
 #include "cohort/train/layers.h"
+#include "train/layers/layer_form.h"
 #include "train/layers/support.h"
-#include "wings/mesh/train/parts_between.h"
 
 namespace cohort {
 
@@ -12,16 +12,17 @@ namespace {
 
 enum class Pool { kMax, kAverage };
 
-class WindowPoolingModule final : public PoolingModule, public PartsBetween {
+class WindowPoolingModule final : public PoolingModule, public CountsChannels {
  public:
   WindowPoolingModule(Pool pool, std::string_view type, Window2 window, const BuildContext& context)
       : pool_(pool), type_(type), window_(window), name_(context.name), channels_(context.input[0]) {}
 
   bool takes_maximum() const override { return pool_ == Pool::kMax; }
   const Window2& window() const override { return window_; }
-  Parts parts() const override { return Parts::kPassesChannels; }
+  DependsOn depends_on() const override { return DependsOn::kChannel; }
+  void divide_channels(int64_t parts) override { channels_ /= parts; }
   torch::Tensor forward(const torch::Tensor& x) override {
-    check_input(name_, type_, x, 4, 1, passed_from() == nullptr ? channels_ : x.size(1));
+    check_input(name_, type_, x, 4, 1, channels_);
     const auto [top, bottom] = window_.height.pads(x.size(2));
     const auto [left, right] = window_.width.pads(x.size(3));
     const std::vector<int64_t> size = {window_.height.size, window_.width.size};
@@ -85,13 +86,14 @@ class PoolingKind final : public LayerKind {
   Padding padding_;
 };
 
-class GlobalPoolingModule final : public LayerModule, public PartsBetween {
+class GlobalPoolingModule final : public LayerModule, public CountsChannels {
  public:
   GlobalPoolingModule(Pool pool, std::string_view type, bool keepdims, const BuildContext& context)
       : pool_(pool), type_(type), keepdims_(keepdims), name_(context.name), channels_(context.input[0]) {}
-  Parts parts() const override { return Parts::kPassesChannels; }
+  DependsOn depends_on() const override { return DependsOn::kChannel; }
+  void divide_channels(int64_t parts) override { channels_ /= parts; }
   torch::Tensor forward(const torch::Tensor& x) override {
-    check_input(name_, type_, x, 4, 1, passed_from() == nullptr ? channels_ : x.size(1));
+    check_input(name_, type_, x, 4, 1, channels_);
     return pool_ == Pool::kMax ? x.amax({2, 3}, keepdims_) : x.mean({2, 3}, keepdims_);
   }
 

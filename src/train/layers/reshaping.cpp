@@ -5,7 +5,6 @@
 
 #include "cohort/train/layers.h"
 #include "train/layers/support.h"
-#include "wings/mesh/train/parts_between.h"
 
 namespace cohort {
 
@@ -31,9 +30,9 @@ torch::Tensor reshaped(const torch::Tensor& x, torch::IntArrayRef sizes) {
 }
 
 // The channels of images come first, so that flat parts of them are a part of all that is flat.
-class FlattenModule final : public LayerModule, public PartsBetween {
+class FlattenModule final : public LayerModule {
  public:
-  Parts parts() const override { return Parts::kPassesChannels; }
+  DependsOn depends_on() const override { return DependsOn::kChannel; }
   torch::Tensor forward(const torch::Tensor& x) override {
     return x.dim() < 2 ? x.unsqueeze(-1) : reshaped(x, {x.size(0), product(x.sizes().slice(1).vec())});
   }

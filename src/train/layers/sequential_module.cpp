@@ -8,7 +8,6 @@
 #include "cohort/parallel/stages.h"
 #include "strategy/context.h"
 #include "strategy/replica_scope.h"
-#include "wings/mesh/train/parts_between.h"
 
 namespace cohort {
 
@@ -52,7 +51,6 @@ SequentialModule::SequentialModule(const std::vector<Layer>& layers, BuildContex
     layers_.push_back(register_module(layer.name(), layer.kind().build(here)));
     makes_masks_ = makes_masks_ || layers_.back()->makes_mask();
   });
-  join_parts(layers_);
   begins_chunk_.assign(layers_.size(), "");
   for (std::size_t i = 0; i < layers_.size(); ++i) {
     pooled_.push_back(i + 1 < layers_.size() ? pooled_before(*layers_[i], *layers_[i + 1]) : Pooled());

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cohort/train/layers/layer.h"
-#include "train/layers/leaves_parts.h"
+#include "train/layers/layer_form.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -14,7 +14,7 @@ namespace cohort {
 // Gives names to the layers that have none ("dense", "dense_1", ...). A name twice: InvalidArgument.
 void name_layers(std::vector<Layer>& layers);
 
-class SequentialModule final : public torch::nn::Module, public LeavesParts {
+class SequentialModule final : public torch::nn::Module, public LeavesParts, public LayerSequence {
  public:
   // The layers are named; `context` describes the input.
   SequentialModule(const std::vector<Layer>& layers, BuildContext context);
@@ -29,7 +29,7 @@ class SequentialModule final : public torch::nn::Module, public LeavesParts {
   // Returns whether a layer makes a mask.
   bool makes_masks() const { return makes_masks_; }
 
-  const std::vector<std::shared_ptr<LayerModule>>& layers() const { return layers_; }
+  const std::vector<std::shared_ptr<LayerModule>>& layers() const override { return layers_; }
 
   // Has the last layer leave its output in parts, if it can.
   void leave_parts() override;

@@ -5,14 +5,12 @@
 #include <torch/types.h>
 
 #include <initializer_list>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/fail.h"
-#include "cohort/parallel/mesh_strategy.h"
 #include "cohort/train/layers/layer.h"
 
 namespace cohort {
@@ -39,14 +37,6 @@ void check_input(const std::string& layer, std::string_view type, const torch::T
 [[noreturn]] void fail_called(const std::string& layer, std::string_view type, const torch::Tensor& x,
                               const std::string& wanted);
 
-// Fails with InvalidArgument that tells along which axes a layer's parameters were to be cut, and what it can do.
-[[noreturn]] void fail_layout(const std::string& layer, std::string_view type,
-                              const std::map<std::string, ParameterAxes>& axes, const std::string& wanted);
-
-// Fails with Unimplemented if a parameter that is to be cut has a regularizer.
-void refuse_regularizer(const std::string& layer, std::string_view type, const std::string& parameter,
-                        const Regularizer& regularizer);
-
 // A parameter with what it costs.
 struct Regularized {
   const Regularizer& regularizer;
@@ -56,9 +46,8 @@ struct Regularized {
 torch::Tensor penalty_of(std::initializer_list<Regularized> parameters);
 
 // Sets elements to zero with probability `rate`, and lets the others grow by 1 / (1 - rate). Draws from the replica's
-// own generator, outside replicas from LibTorch's default one. With an axis of a mesh x is the replica's part of
-// dimension `dim`, of which all parts are drawn: the numbers are those of the whole.
-torch::Tensor drop_out(const torch::Tensor& x, double rate, const std::string& axis = "", int64_t dim = 0);
+// own generator, outside replicas from LibTorch's default one.
+torch::Tensor drop_out(const torch::Tensor& x, double rate);
 
 // Returns the rows of a matrix that x numbers, integers, of which this replica has the same number as the others along
 // an axis, so that there are `rows` in all. IndexError, LibTorch's: x has other numbers. FailedPrecondition: called

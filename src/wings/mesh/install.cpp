@@ -2,6 +2,7 @@
 #include "base/extension.h"
 #include "wings/mesh/models/mesh_flags.h"
 #include "wings/mesh/strategy/space/divided.h"
+#include "wings/mesh/train/layer_forms.h"
 
 namespace cohort {
 
@@ -9,6 +10,7 @@ void install_mesh() {
   extend(mesh_flags());
   extend(make_meshes());
   extend(DividedMaker{.divide = space::divide, .join = space::join_parts});
+  install_layer_forms();
 }
 
 }  // namespace cohort

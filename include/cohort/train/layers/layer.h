@@ -35,6 +35,10 @@ struct Size2 {
 // part at the end. kCausal: all of it at the beginning, so that no output sees a later input; Conv1D's only.
 enum class Padding { kValid, kSame, kCausal };
 
+// The part of an example that an element of a layer's output depends on: all of it, its channel (an index of
+// dimension 1 of a batch), or the element in the same place.
+enum class DependsOn { kAll, kChannel, kElement };
+
 // The module that a layer becomes, with one input and one output.
 class LayerModule : public torch::nn::Module {
  public:
@@ -48,6 +52,8 @@ class LayerModule : public torch::nn::Module {
   virtual torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& /*mask*/) { return {}; }
   // Returns whether it makes a mask from its input (Masking, Embedding with mask_zero).
   virtual bool makes_mask() const { return false; }
+  // Returns the part of the input that an element of the output depends on. Layers with parameters say kAll.
+  virtual DependsOn depends_on() const { return DependsOn::kAll; }
   // Returns what its parameters add to the loss by their regularizers, a scalar; undefined for nothing.
   virtual torch::Tensor penalty() const { return {}; }
   // Called when the layer is frozen or thawed, besides setting requires_grad; batch norm stops learning statistics.

@@ -6,12 +6,14 @@
 #include <algorithm>
 #include <set>
 
+#include "base/extension.h"
 #include "base/fail.h"
 #include "strategy/divides_positions.h"
 #include "strategy/module_tensors.h"
 #include "strategy/packed_parameters.h"
 #include "strategy/parameter_layout.h"
 #include "wings/mesh/strategy/mesh_plan.h"
+#include "wings/mesh/strategy/module_form.h"
 
 namespace cohort {
 
@@ -47,6 +49,23 @@ int64_t runs_of(const std::string& parameter, const torch::nn::Module& module) {
   const torch::nn::Module& owner = own ? module : *modules[parameter.substr(0, dot)];
   const auto* packed = dynamic_cast<const PackedParameters*>(&owner);
   return packed == nullptr ? 1 : packed->runs_of(own ? parameter : parameter.substr(dot + 1));
+}
+
+// Returns the form of a module of the library; null: it has none.
+const ModuleForm* form_of(const torch::nn::Module& module) {
+  for (const ModuleForm& form : extensions<ModuleForm>()) {
+    if (form.fits(module)) return &form;
+  }
+  return nullptr;
+}
+
+bool takes_parts(const torch::nn::Module& module) {
+  return dynamic_cast<const DividedModule*>(&module) != nullptr || form_of(module) != nullptr;
+}
+
+void divide(torch::nn::Module& module, const ModuleCuts& cuts, const Topology& topology) {
+  if (auto* own = dynamic_cast<DividedModule*>(&module)) return own->divide(cuts, topology);
+  form_of(module)->divide(module, cuts, topology);
 }
 
 // Returns whether some line along an axis has replicas of several processes. All processes come to the same.
@@ -129,7 +148,7 @@ void tell_modules(const StrategyCore& core, const ParameterLayout& layout,
   const auto outer = [](const std::string& path) {
     return path.substr(0, path.find('.') == std::string::npos ? 0 : path.rfind('.'));
   };
-  std::map<DividedModule*, std::map<std::string, ParameterAxes>> told;
+  std::map<torch::nn::Module*, ModuleCuts> told;
   for (const ModuleTensor& parameter : distinct_parameters(*module)) {
     const ParameterCut* cut = layout.find(parameter.name);
     if (cut == nullptr) continue;
@@ -137,22 +156,20 @@ void tell_modules(const StrategyCore& core, const ParameterLayout& layout,
     axes[static_cast<std::size_t>(cut->dim)] = cut->axis;
     for (const std::string& name : names_of(parameter)) {
       std::string path = outer(name);
-      auto* taker = dynamic_cast<DividedModule*>(modules.at(path).get());
-      while (taker == nullptr && !path.empty()) {
-        path = outer(path);
-        taker = dynamic_cast<DividedModule*>(modules.at(path).get());
-      }
-      if (taker == nullptr) {
+      while (!takes_parts(*modules.at(path)) && !path.empty()) path = outer(path);
+      torch::nn::Module& taker = *modules.at(path);
+      if (!takes_parts(taker)) {
         fail<Unimplemented>(
             "[mesh] layout: ", name, " is to be cut along \"", cut->axis, "\", but ", modules.at(outer(name))->name(),
             " computes with whole parameters only; modules that derive ",
             "from DividedModule, such as the layers Dense, Conv2D, DepthwiseConv2D, BatchNormalization, Embedding and ",
             "MultiHeadAttention, take parts");
       }
-      told[taker][path.empty() ? name : name.substr(path.size() + 1)] = axes;
+      told[&taker][path.empty() ? name : name.substr(path.size() + 1)] = axes;
     }
   }
-  for (const auto& [taker, axes] : told) taker->divide(axes, core.topology());
+  for (const auto& [taker, cuts] : told) divide(*taker, cuts, core.topology());
+  for (const AfterDivision& after : extensions<AfterDivision>()) after.act(*module);
   const std::string& positions = core.plan().extras.find<MeshExtras>()->positions_axis;
   if (positions.empty()) return;
   bool any = false;
