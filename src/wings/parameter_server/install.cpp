@@ -2,8 +2,8 @@
 #include "base/extension.h"
 #include "wings/parameter_server/models/server_flags.h"
 #include "wings/parameter_server/models/server_part.h"
-#include "wings/parameter_server/train/server_training.h"
 #include "wings/parameter_server/step/servers.h"
+#include "wings/parameter_server/train/server_training.h"
 
 namespace cohort {
 

@@ -2,12 +2,12 @@
 #include <memory>
 
 #include "base/extension.h"
-#include "wings/pipeline/step/pipeline_step.h"
-#include "wings/pipeline/models/pipeline_flags.h"
-#include "wings/pipeline/models/pipeline_timeline.h"
-#include "wings/pipeline/train/pipeline_cut.h"
 #include "models/zoo/pipeline_cut.h"
 #include "wings/pipeline/models/cut_by_costs.h"
+#include "wings/pipeline/models/pipeline_flags.h"
+#include "wings/pipeline/models/pipeline_timeline.h"
+#include "wings/pipeline/step/pipeline_step.h"
+#include "wings/pipeline/train/pipeline_cut.h"
 
 namespace cohort {
 

@@ -1,7 +1,7 @@
 // What this wing gives the core.
 #include "base/extension.h"
-#include "wings/vision/models/experiments.h"
 #include "data/picture_coder.h"
+#include "wings/vision/models/experiments.h"
 
 namespace cohort {
 

@@ -1,8 +1,8 @@
 // What this wing gives the core.
 #include "base/extension.h"
-#include "wings/xla/models/plugin_flags.h"
 #include "wings/xla/device/backend.h"
 #include "wings/xla/function/recorded.h"
+#include "wings/xla/models/plugin_flags.h"
 #include "wings/xla/record/recorder.h"
 #include "wings/xla/step/recorded.h"
 #include "wings/xla/train/moving_average.h"
