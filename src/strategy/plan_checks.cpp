@@ -1,5 +1,10 @@
 #include "strategy/plan_checks.h"
 
+#include <c10/util/StringUtil.h>
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
+
 #include "base/fail.h"
 #include "collective/gradient_wire.h"
 #include "strategy/worker_group.h"
@@ -134,6 +139,14 @@ void require_possible(const StrategyPlan& plan) {
   require_exchange(plan);
   require_sharding(plan);
   require_local_sgd(plan);
+}
+
+void check_partition_dims(std::string_view option, const std::vector<int64_t>& dims, int cores) {
+  const bool positive = std::all_of(dims.begin(), dims.end(), [](int64_t parts) { return parts > 0; });
+  const int64_t parts = c10::multiply_integers(dims);
+  if (positive && parts == cores) return;
+  fail<InvalidArgument>("[strategy] ", option, " is [", c10::Join(", ", dims), "], of which the product is ", parts,
+                        ", wanted numbers above 0 whose product is the number of cores of a replica, ", cores);
 }
 
 }  // namespace cohort

@@ -1,6 +1,10 @@
 // What a strategy's plan has to be like, whatever the strategy.
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
 #include "strategy/core.h"
 
 namespace cohort {
@@ -8,5 +12,8 @@ namespace cohort {
 // Throws InvalidArgument, with the option's name, if the plan's replicas are not those of its topology, or its options
 // are out of range, contradict each other or would have no effect.
 void require_possible(const StrategyPlan& plan);
+
+// Fails unless there is a part in each dimension, and as many in all as cores. "option" is the name of the setting.
+void check_partition_dims(std::string_view option, const std::vector<int64_t>& dims, int cores);
 
 }  // namespace cohort

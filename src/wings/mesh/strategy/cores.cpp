@@ -1,24 +1,17 @@
 #include "wings/mesh/strategy/cores.h"
 
 #include <c10/util/StringUtil.h>
-#include <c10/util/accumulate.h>
 
 #include <algorithm>
 
+#include "base/extension.h"
 #include "base/fail.h"
 #include "strategy/core.h"
+#include "strategy/core_divider.h"
+#include "strategy/plan_checks.h"
 #include "wings/mesh/strategy/space/divided.h"
-#include "wings/xla/record/recorder.h"
 
 namespace cohort {
-
-void check_partition_dims(std::string_view option, const std::vector<int64_t>& dims, int cores) {
-  const bool positive = std::all_of(dims.begin(), dims.end(), [](int64_t parts) { return parts > 0; });
-  const int64_t parts = c10::multiply_integers(dims);
-  if (positive && parts == cores) return;
-  fail<InvalidArgument>("[strategy] ", option, " is [", c10::Join(", ", dims), "], of which the product is ", parts,
-                        ", wanted numbers above 0 whose product is the number of cores of a replica, ", cores);
-}
 
 namespace {
 
@@ -71,7 +64,10 @@ torch::Tensor split_among_cores(const StrategyCore& core, const torch::Tensor& t
                           "], for a tensor of ", tensor.sizes(), ", wanted one for each of its ", tensor.dim(),
                           " dimensions");
   }
-  if (core.plan().space_axis.empty()) return record::shard(tensor, dims);
+  if (core.plan().space_axis.empty()) {
+    for (const CoreDivider& device : extensions<CoreDivider>()) return device.divide(tensor, dims);
+    fail<InvalidArgument>("[strategy] ", caller, " got a tensor on ", tensor.device(), ", which has no cores");
+  }
   return space::divide(whole_of(tensor), dims, line_of(core, caller));
 }
 

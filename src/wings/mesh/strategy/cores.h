@@ -25,9 +25,6 @@ struct ReplicaCores {
   std::shared_ptr<const void> held = nullptr;
 };
 
-// Fails unless there is a part in each dimension, and as many in all as cores. "option" is the name of the setting.
-void check_partition_dims(std::string_view option, const std::vector<int64_t>& dims, int cores);
-
 // Says how the inputs are divided among the replicas along a plan's axis. InvalidArgument: the parts are not as many as
 // these replicas, or examples or channels would be cut; `speaker` is the strategy.
 void divide_inputs_along(StrategyPlan& plan, std::string_view speaker, const std::string& axis,

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "base/fail.h"
+#include "base/meta_shapes.h"
 #include "strategy/absent.h"
 #include "strategy/context.h"
 #include "strategy/replica_scope.h"
-#include "wings/xla/record/operations.h"
 
 namespace cohort {
 
@@ -175,8 +175,8 @@ Arguments CalledOperation::on_meta() const {
   return meta;
 }
 
-// Returns the results as tensors of the device Meta: by LibTorch's kernels for it, or by a function of the recorder's
-// where there is none.
+// Returns the results as tensors of the device Meta: by LibTorch's kernels for it, or by one of ours where
+// there is none.
 std::vector<c10::IValue> CalledOperation::results() const {
   const c10::impl::ExcludeDispatchKeyGuard once(kAbsentKey);
   const std::string& full = op_.schema().name();
@@ -194,11 +194,9 @@ std::vector<c10::IValue> CalledOperation::results() const {
     return {at::empty_like(x), statistic, statistic};
   }
   const std::string overload = op_.schema().overload_name();
-  const record::OperationInfo* info =
-      record::find_operation(overload.empty() ? short_name : short_name + "." + overload);
-  if (info != nullptr && info->shape != nullptr) {
+  if (const MetaShape shape = find_meta_shape(overload.empty() ? short_name : short_name + "." + overload)) {
     std::vector<c10::IValue> list;
-    for (const torch::Tensor& each : info->shape(on_meta())) list.emplace_back(each);
+    for (const torch::Tensor& each : shape(on_meta())) list.emplace_back(each);
     return list;
   }
   const at::AutoDispatchBelowADInplaceOrView below;

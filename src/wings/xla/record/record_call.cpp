@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/log.h"
+#include "base/meta_shapes.h"
 #include "wings/xla/record/call.h"
 #include "wings/xla/record/cell.h"
 #include "wings/xla/record/repetition.h"
@@ -50,7 +51,7 @@ void collect_tensors(const c10::IValue& value, std::vector<torch::Tensor>& out) 
 
 std::vector<torch::Tensor> infer(const c10::OperatorHandle& op, const OperationInfo& info,
                                  const torch::jit::Stack& meta) {
-  if (info.shape != nullptr) return info.shape(meta);
+  if (const MetaShape shape = find_meta_shape(info.name)) return shape(meta);
   torch::jit::Stack stack = meta;
   const at::AutoDispatchBelowADInplaceOrView below;
   op.callBoxed(&stack);

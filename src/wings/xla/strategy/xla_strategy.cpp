@@ -6,6 +6,7 @@
 
 #include "base/access.h"
 #include "base/fail.h"
+#include "strategy/plan_checks.h"
 #include "strategy/strategies/devices.h"
 #include "wings/xla/device/backend.h"
 #include "wings/xla/device/find_plugin.h"

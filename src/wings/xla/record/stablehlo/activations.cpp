@@ -198,7 +198,7 @@ void log_sigmoid_backward(Lowering& op) {
 }
 
 constexpr OperationInfo kActivations[] = {
-    {"relu", relu, shapes::like_first},
+    {"relu", relu},
     {"threshold", threshold},
     {"threshold_backward", threshold_backward},
     {"tanh_backward", tanh_backward},
@@ -211,16 +211,16 @@ constexpr OperationInfo kActivations[] = {
     {"leaky_relu_backward", leaky_relu_backward},
     {"elu", elu},
     {"elu_backward", elu_backward},
-    {"hardtanh", hardtanh, shapes::like_first},
-    {"hardtanh_backward", hardtanh_backward, shapes::like_second},
+    {"hardtanh", hardtanh},
+    {"hardtanh_backward", hardtanh_backward},
     {"hardsigmoid", hardsigmoid},
-    {"hardsigmoid_backward", hardsigmoid_backward, shapes::like_second},
-    {"hardswish", hardswish, shapes::like_first},
-    {"hardswish_backward", hardswish_backward, shapes::like_second},
+    {"hardsigmoid_backward", hardsigmoid_backward},
+    {"hardswish", hardswish},
+    {"hardswish_backward", hardswish_backward},
     {"softplus", softplus},
     {"softplus_backward", softplus_backward},
-    {"log_sigmoid_forward", log_sigmoid, shapes::like_first_twice},
-    {"log_sigmoid_backward", log_sigmoid_backward, shapes::like_second},
+    {"log_sigmoid_forward", log_sigmoid},
+    {"log_sigmoid_backward", log_sigmoid_backward},
 };
 
 }  // namespace

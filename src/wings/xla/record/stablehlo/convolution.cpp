@@ -168,8 +168,8 @@ void convolution_backward(Lowering& op) {
 }
 
 constexpr OperationInfo kConvolutions[] = {
-    {"convolution", convolution, shapes::convolution},
-    {"convolution_backward", convolution_backward, shapes::convolution_backward},
+    {"convolution", convolution},
+    {"convolution_backward", convolution_backward},
 };
 
 }  // namespace

@@ -198,15 +198,15 @@ void index_put(Lowering& op) {
 constexpr OperationInfo kIndexing[] = {
     {"gather", gather},
     {"scatter.src", scatter_source},
-    {"scatter.value", scatter_value, nullptr, 1U << 3},
+    {"scatter.value", scatter_value, 1U << 3},
     {"scatter_add", scatter_add},
-    {"index_select", index_select, shapes::index_select},
-    {"index_add", index_add, nullptr, 1U << 4},
-    {"embedding", embedding, shapes::embedding},
-    {"embedding_dense_backward", embedding_backward, shapes::embedding_backward},
+    {"index_select", index_select},
+    {"index_add", index_add, 1U << 4},
+    {"embedding", embedding},
+    {"embedding_dense_backward", embedding_backward},
     {"index.Tensor", index},
-    {"index_put", index_put, shapes::like_first},
-    {"_index_put_impl", index_put, shapes::like_first},
+    {"index_put", index_put},
+    {"_index_put_impl", index_put},
 };
 
 }  // namespace

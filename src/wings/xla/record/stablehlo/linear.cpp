@@ -49,11 +49,11 @@ constexpr uint32_t kBetaAlpha = 1U << 3 | 1U << 4;
 constexpr OperationInfo kLinear[] = {
     {"mm", mm},
     {"bmm", bmm},
-    {"mv", mv, shapes::mv},
-    {"dot", dot, shapes::dot},
-    {"addmm", addmm, nullptr, kBetaAlpha},
-    {"baddbmm", baddbmm, nullptr, kBetaAlpha},
-    {"addmv", addmv, nullptr, kBetaAlpha},
+    {"mv", mv},
+    {"dot", dot},
+    {"addmm", addmm, kBetaAlpha},
+    {"baddbmm", baddbmm, kBetaAlpha},
+    {"addmv", addmv, kBetaAlpha},
 };
 
 }  // namespace

@@ -175,18 +175,18 @@ void binary_cross_entropy_backward(Lowering& op) {
 }
 
 constexpr OperationInfo kLosses[] = {
-    {"nll_loss_forward", nll_loss, shapes::nll_loss},
-    {"nll_loss2d_forward", nll_loss, shapes::nll_loss},
-    {"nll_loss_backward", nll_loss_backward, shapes::like_second},
-    {"nll_loss2d_backward", nll_loss_backward, shapes::like_second},
-    {"mse_loss", loss<squared>, shapes::elementwise_loss},
-    {"mse_loss_backward", loss_backward<squared_slope>, shapes::like_second},
-    {"smooth_l1_loss", loss<smooth>, shapes::elementwise_loss},
-    {"smooth_l1_loss_backward", loss_backward<smooth_slope>, shapes::like_second},
-    {"huber_loss", loss<huber>, shapes::elementwise_loss},
-    {"huber_loss_backward", loss_backward<huber_slope>, shapes::like_second},
-    {"binary_cross_entropy", binary_cross_entropy, shapes::weighted_loss},
-    {"binary_cross_entropy_backward", binary_cross_entropy_backward, shapes::like_second},
+    {"nll_loss_forward", nll_loss},
+    {"nll_loss2d_forward", nll_loss},
+    {"nll_loss_backward", nll_loss_backward},
+    {"nll_loss2d_backward", nll_loss_backward},
+    {"mse_loss", loss<squared>},
+    {"mse_loss_backward", loss_backward<squared_slope>},
+    {"smooth_l1_loss", loss<smooth>},
+    {"smooth_l1_loss_backward", loss_backward<smooth_slope>},
+    {"huber_loss", loss<huber>},
+    {"huber_loss_backward", loss_backward<huber_slope>},
+    {"binary_cross_entropy", binary_cross_entropy},
+    {"binary_cross_entropy_backward", binary_cross_entropy_backward},
 };
 
 }  // namespace

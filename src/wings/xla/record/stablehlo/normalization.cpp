@@ -221,11 +221,11 @@ void log_softmax_backward(Lowering& op) {
 }
 
 constexpr OperationInfo kNormalizations[] = {
-    {"native_batch_norm", batch_norm, nullptr, 0, false, nullptr, true},
-    {"native_batch_norm_backward", batch_norm_backward, shapes::batch_norm_backward},
-    {"native_layer_norm", layer_norm, shapes::layer_norm},
-    {"native_layer_norm_backward", layer_norm_backward, shapes::layer_norm_backward},
-    {"native_group_norm_backward", group_norm_backward, shapes::group_norm_backward},
+    {"native_batch_norm", batch_norm, 0, false, nullptr, true},
+    {"native_batch_norm_backward", batch_norm_backward},
+    {"native_layer_norm", layer_norm},
+    {"native_layer_norm_backward", layer_norm_backward},
+    {"native_group_norm_backward", group_norm_backward},
     {"_softmax", softmax},
     {"_log_softmax", log_softmax},
     {"_softmax_backward_data", softmax_backward},

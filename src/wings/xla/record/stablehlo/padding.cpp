@@ -130,19 +130,19 @@ void replication_pad_backward(Lowering& op) {
 }
 
 constexpr OperationInfo kPadding[] = {
-    {"constant_pad_nd", constant_pad, nullptr, 1U << 2},
-    {"reflection_pad1d", reflection_pad, shapes::reflection_pad},
-    {"reflection_pad2d", reflection_pad, shapes::reflection_pad},
-    {"reflection_pad3d", reflection_pad, shapes::reflection_pad},
-    {"reflection_pad1d_backward", reflection_pad_backward, shapes::like_second},
-    {"reflection_pad2d_backward", reflection_pad_backward, shapes::like_second},
-    {"reflection_pad3d_backward", reflection_pad_backward, shapes::like_second},
-    {"replication_pad1d", replication_pad, shapes::replication_pad},
-    {"replication_pad2d", replication_pad, shapes::replication_pad},
-    {"replication_pad3d", replication_pad, shapes::replication_pad},
-    {"replication_pad1d_backward", replication_pad_backward, shapes::like_second},
-    {"replication_pad2d_backward", replication_pad_backward, shapes::like_second},
-    {"replication_pad3d_backward", replication_pad_backward, shapes::like_second},
+    {"constant_pad_nd", constant_pad, 1U << 2},
+    {"reflection_pad1d", reflection_pad},
+    {"reflection_pad2d", reflection_pad},
+    {"reflection_pad3d", reflection_pad},
+    {"reflection_pad1d_backward", reflection_pad_backward},
+    {"reflection_pad2d_backward", reflection_pad_backward},
+    {"reflection_pad3d_backward", reflection_pad_backward},
+    {"replication_pad1d", replication_pad},
+    {"replication_pad2d", replication_pad},
+    {"replication_pad3d", replication_pad},
+    {"replication_pad1d_backward", replication_pad_backward},
+    {"replication_pad2d_backward", replication_pad_backward},
+    {"replication_pad3d_backward", replication_pad_backward},
 };
 
 }  // namespace

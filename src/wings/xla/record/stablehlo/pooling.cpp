@@ -246,11 +246,11 @@ void adaptive_average_pool_backward(Lowering& op) {
 
 constexpr OperationInfo kPooling[] = {
     {"max_pool2d_with_indices", max_pool},
-    {"max_pool2d_with_indices_backward", max_pool_backward, shapes::like_second},
+    {"max_pool2d_with_indices_backward", max_pool_backward},
     {"avg_pool2d", average_pool},
-    {"avg_pool2d_backward", average_pool_backward, shapes::like_second},
-    {"_adaptive_avg_pool2d", adaptive_average_pool, shapes::adaptive_pool},
-    {"_adaptive_avg_pool2d_backward", adaptive_average_pool_backward, shapes::like_second},
+    {"avg_pool2d_backward", average_pool_backward},
+    {"_adaptive_avg_pool2d", adaptive_average_pool},
+    {"_adaptive_avg_pool2d_backward", adaptive_average_pool_backward},
 };
 
 }  // namespace

@@ -94,11 +94,11 @@ void random_integers(Lowering& op) {
 }
 
 constexpr OperationInfo kRandom[] = {
-    {"uniform", uniform, nullptr, 0, false, nullptr, true},
-    {"normal", normal, nullptr, 0, false, nullptr, true},
-    {"bernoulli.p", bernoulli, nullptr, 0, false, nullptr, true},
-    {"bernoulli.Tensor", bernoulli_by_tensor, nullptr, 0, false, nullptr, true},
-    {"random.from", random_integers, nullptr, 0, false, nullptr, true},
+    {"uniform", uniform, 0, false, nullptr, true},
+    {"normal", normal, 0, false, nullptr, true},
+    {"bernoulli.p", bernoulli, 0, false, nullptr, true},
+    {"bernoulli.Tensor", bernoulli_by_tensor, 0, false, nullptr, true},
+    {"random.from", random_integers, 0, false, nullptr, true},
 };
 
 }  // namespace

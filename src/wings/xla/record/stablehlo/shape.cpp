@@ -139,15 +139,15 @@ void topk(Lowering& op) {
 }
 
 constexpr OperationInfo kShape[] = {
-    {"as_strided", as_strided, nullptr, 0, false, nullptr, true},
-    {"as_strided_scatter", as_strided_scatter, nullptr, 0, false, nullptr, true},
-    {"permute", permute, nullptr, 0, false, nullptr, true},
-    {"unfold_backward", unfold_backward, shapes::unfold_backward},
+    {"as_strided", as_strided, 0, false, nullptr, true},
+    {"as_strided_scatter", as_strided_scatter, 0, false, nullptr, true},
+    {"permute", permute, 0, false, nullptr, true},
+    {"unfold_backward", unfold_backward},
     {"cat", cat},
     {"_cat", cat},
     {"stack", stack},
-    {"flip", flip, shapes::like_first},
-    {"roll", roll, shapes::like_first},
+    {"flip", flip},
+    {"roll", roll},
     {"tril", tril},
     {"triu", triu},
     {"sort", sort},

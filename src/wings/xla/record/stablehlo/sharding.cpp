@@ -25,7 +25,7 @@ void shard(Lowering& op) {
 }
 
 constexpr OperationInfo kSharding[] = {
-    {kShardOp, shard, nullptr, 0, false, nullptr, true},
+    {kShardOp, shard, 0, false, nullptr, true},
 };
 
 }  // namespace

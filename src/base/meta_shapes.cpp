@@ -1,11 +1,13 @@
-// Shapes of operations that have no kernel for the device Meta in some version of LibTorch.
+#include "base/meta_shapes.h"
+
 #include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
 
-#include "base/fail.h"
-#include "wings/xla/record/operations.h"
+#include <unordered_map>
 
-namespace cohort::record::shapes {
+#include "base/fail.h"
+
+namespace cohort {
 
 namespace {
 
@@ -29,8 +31,6 @@ std::vector<int64_t> reduced(const torch::Tensor& x, const c10::IValue& dims, bo
   }
   return sizes;
 }
-
-}  // namespace
 
 std::vector<torch::Tensor> like_first(const Arguments& a) {
   return {at::empty_like(a.at(0).toTensor())};
@@ -56,6 +56,7 @@ std::vector<int64_t> broadcast_all(const Arguments& a) {
   }
   return sizes;
 }
+// All tensors broadcast: booleans, and where's.
 std::vector<torch::Tensor> truth(const Arguments& a) {
   return {meta(broadcast_all(a), torch::kBool)};
 }
@@ -66,6 +67,7 @@ std::vector<torch::Tensor> where(const Arguments& a) {
 std::vector<torch::Tensor> mv(const Arguments& a) {
   return {meta({a.at(0).toTensor().size(0)}, a.at(0).toTensor().scalar_type())};
 }
+// Without dimensions, of the first argument's dtype or that of the third argument.
 std::vector<torch::Tensor> scalar_like_first(const Arguments& a) {
   return {meta({}, a.at(0).toTensor().scalar_type())};
 }
@@ -77,12 +79,14 @@ std::vector<torch::Tensor> scalar_of_dtype(const Arguments& a) {
 }
 
 // Arguments: self, dtype. Integers are multiplied in 64 bits.
+// Those of the operations of these names.
 std::vector<torch::Tensor> product(const Arguments& a) {
   const torch::ScalarType own = a.at(0).toTensor().scalar_type();
   const bool integral = c10::isIntegralType(own, /*includeBool=*/true);
   return {meta({}, !a.at(1).isNone() ? a.at(1).toScalarType() : integral ? torch::kLong : own)};
 }
 
+// Without the dimensions of argument 1; keepdim is argument 3 (after a correction) or 2.
 std::vector<torch::Tensor> reduced_once(const Arguments& a) {
   const torch::Tensor x = a.at(0).toTensor();
   return {meta(reduced(x, a.at(1), a.at(3).toBool()), x.scalar_type())};
@@ -252,4 +256,85 @@ std::vector<torch::Tensor> embedding_backward(const Arguments& a) {
   return {meta({a.at(2).toInt(), g.size(-1)}, g.scalar_type())};
 }
 
-}  // namespace cohort::record::shapes
+// The names are those of functional forms.
+constexpr std::pair<std::string_view, MetaShape> kShapes[] = {
+    {"relu", like_first},
+    {"hardtanh", like_first},
+    {"hardtanh_backward", like_second},
+    {"hardsigmoid_backward", like_second},
+    {"hardswish", like_first},
+    {"hardswish_backward", like_second},
+    {"log_sigmoid_forward", like_first_twice},
+    {"log_sigmoid_backward", like_second},
+    {"convolution", convolution},
+    {"convolution_backward", convolution_backward},
+    {"abs", like_first},
+    {"logical_not", truth},
+    {"isnan", truth},
+    {"isfinite", truth},
+    {"logical_and", truth},
+    {"logical_or", truth},
+    {"logical_xor", truth},
+    {"where.self", where},
+    {"index_select", index_select},
+    {"embedding", embedding},
+    {"embedding_dense_backward", embedding_backward},
+    {"index_put", like_first},
+    {"_index_put_impl", like_first},
+    {"mv", mv},
+    {"dot", dot},
+    {"nll_loss_forward", nll_loss},
+    {"nll_loss2d_forward", nll_loss},
+    {"nll_loss_backward", like_second},
+    {"nll_loss2d_backward", like_second},
+    {"mse_loss", elementwise_loss},
+    {"mse_loss_backward", like_second},
+    {"smooth_l1_loss", elementwise_loss},
+    {"smooth_l1_loss_backward", like_second},
+    {"huber_loss", elementwise_loss},
+    {"huber_loss_backward", like_second},
+    {"binary_cross_entropy", weighted_loss},
+    {"binary_cross_entropy_backward", like_second},
+    {"native_batch_norm_backward", batch_norm_backward},
+    {"native_layer_norm", layer_norm},
+    {"native_layer_norm_backward", layer_norm_backward},
+    {"native_group_norm_backward", group_norm_backward},
+    {"reflection_pad1d", reflection_pad},
+    {"reflection_pad2d", reflection_pad},
+    {"reflection_pad3d", reflection_pad},
+    {"reflection_pad1d_backward", like_second},
+    {"reflection_pad2d_backward", like_second},
+    {"reflection_pad3d_backward", like_second},
+    {"replication_pad1d", replication_pad},
+    {"replication_pad2d", replication_pad},
+    {"replication_pad3d", replication_pad},
+    {"replication_pad1d_backward", like_second},
+    {"replication_pad2d_backward", like_second},
+    {"replication_pad3d_backward", like_second},
+    {"max_pool2d_with_indices_backward", like_second},
+    {"avg_pool2d_backward", like_second},
+    {"_adaptive_avg_pool2d", adaptive_pool},
+    {"_adaptive_avg_pool2d_backward", like_second},
+    {"prod", product},
+    {"max", scalar_like_first},
+    {"min", scalar_like_first},
+    {"var.correction", reduced_once},
+    {"std.correction", reduced_once},
+    {"var_mean.correction", reduced_twice},
+    {"norm.Scalar", scalar_like_first},
+    {"norm.ScalarOpt_dtype", scalar_of_dtype},
+    {"logsumexp", reduced_no_correction},
+    {"unfold_backward", unfold_backward},
+    {"flip", like_first},
+    {"roll", like_first},
+};
+
+}  // namespace
+
+MetaShape find_meta_shape(std::string_view operation) {
+  static const std::unordered_map<std::string_view, MetaShape> table(std::begin(kShapes), std::end(kShapes));
+  const auto it = table.find(operation);
+  return it == table.end() ? nullptr : it->second;
+}
+
+}  // namespace cohort
