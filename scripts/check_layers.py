@@ -7,6 +7,8 @@ Two kinds of arrows run back to a lower layer: an include of a public header tha
 public header and defined in a lower layer than the header's. Those in BACKWARD are known, and are printed with their number; any other
 one is a breach.
 
+No file of the core includes one of a wing, and at most MOST_BETWEEN_WINGS includes run between wings.
+
 Questions about what the topology is (one replica or several, one worker or several, CPUs that share memory) stand in src/strategy, and
 at most MOST_QUESTIONS of them.
 
@@ -17,6 +19,8 @@ usage: check_layers.py REPOSITORY
 import pathlib
 import re
 import sys
+
+from wings import includes_of_wings, sources, wings_of
 
 LAYERS = ["base", "config", "record", "device", "rpc", "cluster", "collective", "topology", "strategy", "optimizer", "step", "function", "data", "checkpoint", "parameter_server", "train", "models"]
 # The layer that each public header belongs to: that of its folder, if these lists do not name it. Umbrellas, which only include others,
@@ -54,6 +58,7 @@ QUESTION = re.compile(rf"(?:{COUNT})\s*(?:[=!<>]=|[<>])\s*(?:\d|(?:\w+(?:\.|->))
 COLLECTIVE = re.compile(r"^\s*if \((?:\w+->)?communicator\([^()]*\)\.size\(\) == 1\) return \w")
 UNASKED = ("topology", "collective")
 MOST_QUESTIONS = 10
+MOST_BETWEEN_WINGS = 12
 CLASS = re.compile(r"^(?:class|struct)\s+(?:\[\[nodiscard\]\]\s+)?(\w+)[^;{]*\{", re.M)
 METHOD = re.compile(r"^[^\s#/].*?\b(\w+)::(~?\w+)\(", re.M)
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.M)
@@ -151,6 +156,16 @@ def check_arrows(arrows, problems):
             problems.extend(f"{place}, which is of the lower layer {target} than {source}" for place in places)
 
 
+def check_wings(root, problems):
+    """Returns how many includes run between wings."""
+    found = includes_of_wings(sources(root, "src", "include", "tools"), wings_of(root))
+    problems.extend(f"{path}: the core includes {included} of the wing {wing}" for path, own, included, wing in found if own is None)
+    between = [f"{path} ({own}) includes {included} ({wing})" for path, own, included, wing in found if own is not None]
+    if len(between) > MOST_BETWEEN_WINGS:
+        problems.append(f"{len(between)} includes run between wings, at most {MOST_BETWEEN_WINGS} may: {', '.join(between)}")
+    return len(between)
+
+
 def check_questions(root, problems):
     """Returns how many places of src/ ask what the topology is."""
     places = []
@@ -189,8 +204,9 @@ def main(root):
         check_device(path, layer, problems)
     check_arrows(arrows, problems)
     questions = check_questions(root, problems)
+    between = check_wings(root, problems)
     known = [f"{source} -> {target} ({BACKWARD[source, target]})" for source, target in sorted(arrows) if (source, target) in BACKWARD]
-    print("\n".join(problems) if problems else f"layers: in order; {questions} places ask what the topology is; {len(known)} arrows run back: {', '.join(known)}")
+    print("\n".join(problems) if problems else f"layers: in order; {questions} places ask what the topology is; {between} includes run between wings; {len(known)} arrows run back: {', '.join(known)}")
     return 1 if problems else 0
 
 

@@ -1,10 +1,12 @@
 // PictureCoder: what reads and writes pictures of files. The wing vision has it.
 #pragma once
 
+#include <torch/types.h>
+
 #include <string>
 #include <string_view>
 
-#include "cohort/data/image.h"
+#include "cohort/data/decode_options.h"
 
 namespace cohort {
 

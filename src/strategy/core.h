@@ -27,8 +27,8 @@
 #include "strategy/memory_holders.h"
 #include "strategy/placement.h"
 #include "strategy/plan_extras.h"
+#include "strategy/replica_cores.h"
 #include "strategy/replica_runner.h"
-#include "wings/mesh/strategy/cores.h"
 
 namespace cohort {
 
@@ -66,12 +66,10 @@ struct StrategyPlan {
   int64_t loop_input_bytes = int64_t{256} << 20;
   // Options of messages have a meaning with several workers, so they are no error where there turns out to be only one.
   bool expects_workers = false;
-  ReplicaCores cores = {};  // the cores of each replica, or the parts of inputs along space_axis
+  ReplicaCores cores = {};  // the cores of each replica, or the parts of inputs that replicas have
   // Whether a program of the replicas is one of several processes (pod.h): what is recorded outside of run(), where the
   // processes need not do the same, begins on each device by itself then.
   bool records_with_others = false;
-  // The axis along which the replicas have parts of inputs; empty: none.
-  std::string space_axis = {};
   PlanExtras extras = {};
 };
 

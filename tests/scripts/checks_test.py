@@ -57,7 +57,7 @@ class Layers(unittest.TestCase):
     def test_arrows_that_run_back_are_known(self):
         header = {"include/cohort/strategy.h": "class Strategy {\n  void optimizer();\n};\n"}
         code, out = check("check_layers.py", header | {"src/step/a.cpp": "void Strategy::optimizer() {}\n"})
-        self.assertEqual((code, out.strip()), (0, "layers: in order; 0 places ask what the topology is; 1 arrows run back: "
+        self.assertEqual((code, out.strip()), (0, "layers: in order; 0 places ask what the topology is; 0 includes run between wings; 1 arrows run back: "
                                                   "strategy -> step (Strategy::optimizer)"))
         code, out = check("check_layers.py", header | {"src/train/a.cpp": "void Strategy::fit() {}\n"})
         self.assertEqual(code, 1)
@@ -65,6 +65,36 @@ class Layers(unittest.TestCase):
         code, out = check("check_layers.py", {"src/base/a.cpp": '#include "cohort/optimizer.h"\n'})
         self.assertEqual(code, 1)
         self.assertIn("includes cohort/optimizer.h, which is of the lower layer optimizer than base", out)
+
+    def test_the_core_includes_no_wing(self):
+        files = {"scripts/wings.txt": "# places\nxla include/cohort/xla\n", "include/cohort/cluster/a.h": "",
+                 "include/cohort/strategy.h": "", "src/wings/mesh/strategy/b.h": "", "src/wings/pipeline/step/c.h": ""}
+        wing = files | {"src/wings/pipeline/step/d.cpp": '#include "wings/pipeline/step/c.h"\n#include "wings/mesh/strategy/b.h"\n'}
+        code, out = check("check_layers.py", wing)
+        self.assertEqual(code, 0, out)
+        self.assertIn("1 includes run between wings", out)
+        for breach in ("src/train/d.cpp", "tools/cohort/d.cpp", "include/cohort/strategy.h"):
+            code, out = check("check_layers.py", files | {breach: '#include "wings/mesh/strategy/b.h"\n'})
+            self.assertEqual(code, 1, breach)
+            self.assertIn(f"{breach}: the core includes src/wings/mesh/strategy/b.h of the wing mesh", out)
+        files["scripts/wings.txt"] = "xla include/cohort/cluster/a\n"
+        code, out = check("check_layers.py", files | {"src/train/d.cpp": '#include "cohort/cluster/a.h"\n'})
+        self.assertIn("src/train/d.cpp: the core includes include/cohort/cluster/a.h of the wing xla", out)
+
+    def test_few_includes_run_between_wings(self):
+        files = {f"src/wings/mesh/strategy/{i}.h": "" for i in range(13)}
+        include = "".join(f'#include "wings/mesh/strategy/{i}.h"\n' for i in range(13))
+        code, out = check("check_layers.py", files | {"src/wings/pipeline/step/d.cpp": include})
+        self.assertEqual(code, 1)
+        self.assertIn("13 includes run between wings, at most 12 may", out)
+
+    def test_a_wing_has_the_layers_of_its_folders(self):
+        files = {"src/wings/mesh/strategy/a.h": "", "src/wings/mesh/step/b.h": ""}
+        code, out = check("check_layers.py", files | {"src/wings/mesh/strategy/c.cpp": '#include "wings/mesh/step/b.h"\n'})
+        self.assertEqual(code, 1)
+        self.assertIn("layer strategy includes wings/mesh/step/b.h, of the lower layer step", out)
+        self.assertEqual(check("check_layers.py", files | {"src/wings/mesh/step/c.cpp": '#include "wings/mesh/strategy/a.h"\n'})[0], 0)
+        self.assertEqual(check("check_layers.py", {"src/wings/mesh/own/a.h": ""})[0], 1)
 
     def test_questions_about_the_topology_stand_in_one_room_and_are_few(self):
         question = "if (core.num_workers() == 1) return;\n"
@@ -108,12 +138,10 @@ class Counts(unittest.TestCase):
         self.assertEqual(code, 0, out)
         return {name: int(number) for name, number in re.findall(r"([a-zA-Z][\w ,]*) (\d+)(?:;|$)", out.partition(": ")[2].strip()) if number != "0"}
 
-    def test_includes_of_wings_are_told_from_those_of_the_core(self):
-        files = {"scripts/wings.txt": "# places\nxla src/record/\npipeline src/strategy/pod\n", "src/record/a.h": "", "src/strategy/pod.h": "",
-                 "src/wings/text/b.h": "", "src/base/c.h": "",
-                 "src/train/d.cpp": '#include "record/a.h"\n#include "strategy/pod.h"\n#include "wings/text/b.h"\n#include "base/c.h"\n',
-                 "src/record/e.cpp": '#include "record/a.h"\n#include "base/c.h"\n#include "wings/text/b.h"\n'}
-        self.assertEqual(self.counted(files), {"lines of the core": 4, "includes from the core into wings": 3, "includes between wings": 1})
+    def test_lines_of_wings_are_none_of_the_core(self):
+        files = {"scripts/wings.txt": "# places\nxla src/record/\npipeline src/strategy/pod\n", "src/record/a.h": "\n", "src/strategy/pod.h": "\n",
+                 "src/wings/text/b.h": "\n", "src/base/c.h": "\n\n"}
+        self.assertEqual(self.counted(files), {"lines of the core": 2})
 
     def test_a_class_with_one_implementation_is_found(self):
         one = "class A {\n public:\n  virtual void f() = 0;\n};\nclass B final : public cohort::A {\n};\n"

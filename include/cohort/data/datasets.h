@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/data/image.h"
+#include "cohort/data/decode_options.h"
 #include "cohort/dataset.h"
 
 namespace cohort {

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/data/image.h"
+#include "cohort/data/decode_options.h"
 #include "cohort/data/tfrecord.h"
 #include "cohort/dataset.h"
 

@@ -1,5 +1,6 @@
 #include <c10/util/accumulate.h>
 
+#include "base/extension.h"
 #include "base/fail.h"
 #include "strategy/strategies/devices.h"
 
@@ -21,6 +22,10 @@ void divide_inputs(StrategyPlan& plan, const MirroredOptions& options) {
     fail<Unimplemented>("[strategy] mirrored: input_partition_dims and sharding.stage ", options.sharding.stage,
                         " came, which do not go together");
   }
+  const std::vector<InputDivider>& dividers = extensions<InputDivider>();
+  if (dividers.empty()) {
+    fail<Unimplemented>("[strategy] mirrored: input_partition_dims came, for which this build has no wing mesh");
+  }
   require_lines("[strategy] mirrored:", plan.devices);
   const auto parts = static_cast<int>(c10::multiply_integers(train.empty() ? eval : train));
   const auto devices = static_cast<int>(plan.devices.size());
@@ -31,7 +36,7 @@ void divide_inputs(StrategyPlan& plan, const MirroredOptions& options) {
   std::vector<std::string> names;
   for (const LogicalDevice& device : plan.devices) names.push_back(device.spec.to_string());
   plan.topology = DeviceMesh({devices / parts, parts}, {"batch", "space"}, names).topology();
-  divide_inputs_along(plan, "mirrored", "space", train, eval);
+  dividers.front().divide(plan, "mirrored", "space", train, eval);
 }
 
 // Returns the names of all logical CPUs if no GPU is visible, as TensorFlow takes them.

@@ -1,6 +1,7 @@
 // What this wing gives the core.
 #include "base/extension.h"
 #include "wings/mesh/models/mesh_flags.h"
+#include "wings/mesh/strategy/mesh_plan.h"
 #include "wings/mesh/strategy/space/divided.h"
 #include "wings/mesh/train/layer_forms.h"
 
@@ -9,6 +10,7 @@ namespace cohort {
 void install_mesh() {
   extend(mesh_flags());
   extend(make_meshes());
+  extend(InputDivider{divide_inputs_along});
   extend(DividedMaker{.divide = space::divide, .join = space::join_parts});
   install_layer_forms();
 }

@@ -1,6 +1,5 @@
 // What this wing gives the core.
 #include "base/extension.h"
-#include "strategy/core_divider.h"
 #include "wings/xla/device/backend.h"
 #include "wings/xla/function/recorded.h"
 #include "wings/xla/models/plugin_flags.h"
@@ -15,7 +14,6 @@ void install_xla() {
   extend(xla_row());
   extend(plugin_flags());
   extend(BackendMaker{.make = make_xla_backend});
-  extend(CoreDivider{.divide = record::shard});
   extend(SoftPlacement{.set = record::set_soft_placement});
   extend(ExchangeMaker{.path = GradientPath::kRecorded, .make = make_recorded_exchange});
   extend(RecordedFunctionMaker{.make = make_function_on_xla});

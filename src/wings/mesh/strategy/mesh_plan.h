@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/device_mesh.h"
@@ -28,6 +29,11 @@ std::shared_ptr<const ParameterLayout> divide_module(const std::shared_ptr<Strat
 // not yet that of the mesh. Errors: see MeshStrategy.
 StrategyPlan mesh_plan(const std::string& name, const DeviceMesh& mesh, const MeshOptions& options,
                        const std::vector<std::string>& devices);
+// Says how the inputs are divided among the replicas along a plan's axis (InputDivider). InvalidArgument: the parts are
+// not as many as these replicas, or examples or channels would be cut.
+void divide_inputs_along(StrategyPlan& plan, std::string_view speaker, const std::string& axis,
+                         const std::vector<int64_t>& train_dims, const std::vector<int64_t>& eval_dims);
+
 // Says in a plan, whose topology is that of the mesh, how the inputs are divided along the mesh's axis for it, if it
 // has one, and how positions attend to each other. Errors: see MeshStrategy.
 void divide_inputs(StrategyPlan& plan, const DeviceMesh& mesh, const MeshOptions& options);

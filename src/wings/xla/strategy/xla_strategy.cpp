@@ -10,6 +10,7 @@
 #include "strategy/strategies/devices.h"
 #include "wings/xla/device/backend.h"
 #include "wings/xla/device/find_plugin.h"
+#include "wings/xla/record/recorder.h"
 #include "wings/xla/strategy/absent.h"
 #include "wings/xla/strategy/xla_plan.h"
 
@@ -39,6 +40,15 @@ std::vector<std::vector<int>> indices_of(const ReplicaDevices& replicas) {
   return indices;
 }
 
+torch::Tensor divide_recorded(const torch::Tensor& tensor, const std::vector<int64_t>& dims,
+                              std::string_view /*caller*/) {
+  return record::shard(tensor, dims);
+}
+
+torch::Tensor join_recorded(const torch::Tensor& tensor) {
+  return record::shard(tensor, std::vector<int64_t>(static_cast<std::size_t>(tensor.dim()), 1));
+}
+
 StrategyPlan plan_of(const std::string& name, const std::string& speaker, const ReplicaDevices& replicas,
                      const XlaStrategyOptions& options) {
   std::vector<LogicalDevice> devices;
@@ -55,6 +65,8 @@ StrategyPlan plan_of(const std::string& name, const std::string& speaker, const 
                 .train_dims = options.input_partition_dims,
                 .eval_dims = options.eval_input_partition_dims.empty() ? options.input_partition_dims
                                                                        : options.eval_input_partition_dims,
+                .divide = divide_recorded,
+                .join = join_recorded,
                 .held = hold_xla_cores(indices_of(replicas))};
   return plan;
 }
@@ -125,6 +137,8 @@ Strategy absent_strategy(std::shared_ptr<record::GraphRunner> runner, const std:
   StrategyPlan plan = local_plan("xla", list_logical_devices("XLA"));
   plan.cores.count = static_cast<int>(c10::multiply_integers(partition_dims));
   plan.cores.train_dims = plan.cores.eval_dims = partition_dims;
+  plan.cores.divide = divide_recorded;
+  plan.cores.join = join_recorded;
   return Access::make<Strategy>(std::make_shared<StrategyCore>(std::move(plan)));
 }
 

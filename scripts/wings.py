@@ -1,0 +1,48 @@
+"""Which files are a wing's: those of src/wings, and those that wings.txt lists."""
+import pathlib
+import re
+
+UMBRELLAS = {"cluster", "cohort", "data", "models", "parallel", "train"}
+INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
+
+
+def sources(root, *folders):
+    """Returns the texts of C++ files by their paths."""
+    return {path.relative_to(root): path.read_text(encoding="utf-8") for folder in folders
+            for path in sorted((root / folder).rglob("*")) if path.suffix in (".h", ".cpp", ".cu")}
+
+
+def wings_of(root):
+    """Returns the function that tells the wing of a path, or None for one of the core."""
+    places = {}
+    listed = root / "scripts" / "wings.txt"
+    for line in listed.read_text(encoding="utf-8").splitlines() if listed.is_file() else []:
+        if line and not line.startswith("#"):
+            wing, place = line.split()
+            places[place] = wing
+
+    def wing_of(path):
+        parts = path.parts
+        if parts[:2] == ("src", "wings"):
+            return parts[2]
+        for folder in path.parents:
+            if f"{folder}/" in places:
+                return places[f"{folder}/"]
+        return places.get(str(path.with_suffix("")))
+    return wing_of
+
+
+def includes_of_wings(files, wing_of):
+    """Returns the includes of wings' headers, (file, wing or None, included, its wing), that the core or another wing has. Umbrellas
+    of public headers have none."""
+    found = []
+    for path, text in files.items():
+        if path.parts[0] == "include" and path.stem in UMBRELLAS:
+            continue
+        own = wing_of(path)
+        for name in INCLUDE.findall(text):
+            included = pathlib.Path("include" if name.startswith("cohort/") else "src") / name
+            wing = wing_of(included) if included in files else None
+            if wing and wing != own:
+                found.append((path, own, included, wing))
+    return found
