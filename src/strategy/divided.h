@@ -27,7 +27,7 @@ struct AttentionArgs {
   std::string who;  // the layer, for messages
   double scale = 1.0;
   bool causal = false;  // a query sees the keys of its position and before
-  // What is seen, each of bool and [examples or 1, heads or 1, queries or 1, keys or 1], divided or whole.
+  // Masks that say what is seen, of bool: [examples or 1, heads or 1, queries or 1, keys or 1], divided or whole.
   std::vector<torch::Tensor> masks = {};
   double dropout = 0.0;  // the part of the weights that is dropped
 };
