@@ -4,8 +4,8 @@
 #include "cohort/data/augment.h"         // IWYU pragma: export
 #include "cohort/data/auto_augment.h"    // IWYU pragma: export
 #include "cohort/data/datasets.h"        // IWYU pragma: export
-#include "cohort/data/device_images.h"   // IWYU pragma: export
 #include "cohort/data/decode_options.h"  // IWYU pragma: export
+#include "cohort/data/device_images.h"   // IWYU pragma: export
 #include "cohort/data/image.h"           // IWYU pragma: export
 #include "cohort/data/parse_example.h"   // IWYU pragma: export
 #include "cohort/data/preprocess_ops.h"  // IWYU pragma: export

@@ -36,11 +36,17 @@ const std::vector<T>& extensions() {
   return detail::extension_list<T>();
 }
 
-// Returns the first of these. Unimplemented, which `what` opens: there is none, because this build lacks a wing.
+// Fails because this build lacks a wing, which `parts` ask for.
+template <typename... Parts>
+[[noreturn]] void fail_without(std::string_view wing, const Parts&... parts) {
+  fail<Unimplemented>(parts..., ", for which this build has no wing ", wing, " (COHORT_WINGS)");
+}
+
+// Returns the first of these. Unimplemented: there is none, because this build lacks a wing, which `what` asks for.
 template <typename T>
 const T& extension_of(std::string_view wing, std::string_view what) {
   const std::vector<T>& all = extensions<T>();
-  if (all.empty()) fail<Unimplemented>(what, ", for which this build has no wing ", wing, " (COHORT_WINGS)");
+  if (all.empty()) fail_without(wing, what);
   return all.front();
 }
 

@@ -15,7 +15,4 @@ struct PictureCoder {
   std::string (*encode_png)(const torch::Tensor& image);
 };
 
-// Returns that of this build. Unimplemented, with what it is for: there is none.
-const PictureCoder& picture_coder(const std::string& what);
-
 }  // namespace cohort

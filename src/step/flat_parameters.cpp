@@ -162,12 +162,7 @@ void FlatParameters::share(const MirroredModule& module, const Optimizer& rule) 
   const torch::NoGradGuard no_grad;
   const std::shared_ptr<StrategyCore>& core = Access::core(module);
   const ShardingOptions& sharding = core->plan().sharding;
-  const std::vector<ParameterSharing>& wings = extensions<ParameterSharing>();
-  if (wings.empty()) {
-    fail<Unimplemented>("[optimizer] sharding.stage is ", sharding.stage,
-                        ", for which this build has no wing sharding");
-  }
-  const ParameterSharing& sharing = wings.front();
+  const auto& sharing = extension_of<ParameterSharing>("sharding", "[optimizer] sharding.stage is 3");
   const auto unit_of = sharing.units(*module.copies().front(), sharding.min_unit_bytes);
   std::vector<std::size_t> numbers;
   for (const torch::Tensor& tensor : tensors_.front()) numbers.push_back(unit_of.at(tensor_id(tensor)));

@@ -20,7 +20,8 @@ void require_own_device(const StrategyCore& core, const torch::Tensor& tensor, s
 
 void require_cores(const ReplicaCores& cores, std::string_view caller) {
   if (cores.divide) return;
-  fail<InvalidArgument>("[strategy] ", caller, " came, but each replica of the strategy is one device, wanted replicas ",
+  fail<InvalidArgument>("[strategy] ", caller,
+                        " came, but each replica of the strategy is one device, wanted replicas ",
                         "of several cores (input_partition_dims)");
 }
 

@@ -9,11 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "cohort/cluster/parameter_server_strategy.h"
-#include "cohort/cluster/xla_strategy.h"
+#include "cohort/cluster/consistency.h"
 #include "cohort/models/config.h"
-#include "cohort/parallel/mesh_strategy.h"
-#include "cohort/parallel/pipeline_schedule.h"
+#include "cohort/parallel/axes.h"
 #include "cohort/strategy.h"
 
 namespace cohort {
@@ -40,20 +38,20 @@ struct StrategyFlags {
   Setting<bool> sharding_offload_states = ShardingOptions().offload_states;
   Setting<std::string> mesh;
   Setting<std::string> sequence_attention = "ring";
-  Setting<bool> sequence_parallel = MeshOptions().sequence_parallel;
+  Setting<bool> sequence_parallel = false;
   Setting<bool> vocab_parallel = false;
   Setting<bool> mlp_parallel = false;
   Setting<std::string> pipeline_schedule = "1f1b";
-  Setting<int64_t> pipeline_microbatches = Schedule1F1B().microbatches;
+  Setting<int64_t> pipeline_microbatches = 8;
   Setting<std::string> worker_hosts;
   Setting<int64_t> task_index = -1;
   Setting<std::string> tpu;
   Setting<std::string> xla_plugin;
   Setting<std::string> xla_options;
-  Setting<std::string> matmul_precision = XlaStrategyOptions().matmul_precision;
+  Setting<std::string> matmul_precision = "default";
   Setting<std::string> consistency = "asynchronous";
   Setting<int64_t> staleness = Consistency().staleness;
-  Setting<int64_t> ps_replicas = ParameterServerOptions().replicas;
+  Setting<int64_t> ps_replicas = 1;
   Setting<std::string> secret_file;
   Setting<std::string> tls_ca;
   Setting<std::string> tls_cert;

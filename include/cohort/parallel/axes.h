@@ -72,10 +72,4 @@ torch::Tensor parts_along(const torch::Tensor& x, std::string_view axis, int64_t
 // does not divide by the size of the axis.
 torch::Tensor part_along(const torch::Tensor& x, std::string_view axis, int64_t dim);
 
-// How the replicas of a line along an axis of the role kSpace, of which each has some positions, attend to all of them.
-enum class SequenceAttention {
-  kRing,     // keys and values go around the line, and no replica ever has all of them
-  kUlysses,  // each replica gets all positions of some heads; the size of the axis divides the heads
-};
-
 }  // namespace cohort

@@ -19,6 +19,12 @@
 
 namespace cohort {
 
+// How the replicas of a line along an axis of the role kSpace, of which each has some positions, attend to all of them.
+enum class SequenceAttention {
+  kRing,     // keys and values go around the line, and no replica ever has all of them
+  kUlysses,  // each replica gets all positions of some heads; the size of the axis divides the heads
+};
+
 struct MeshOptions {
   LayoutMap layout = {};  // the parameters that are cut; InvalidArgument, in mirror(): a pattern matches none
   // Has decoder(), bert() and vision_transformer() keep what lies between the products of their blocks (norms, dropout,

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
+#include "base/extension.h"
 #include "base/fail.h"
 #include "base/number_in.h"
 #include "cohort/data/tf_example.h"
@@ -90,7 +91,8 @@ std::string numbered(const char* format, std::size_t index, std::size_t count) {
 class Column {
  public:
   Column(std::string key, const Json& feature) : key_(std::move(key)), class_(class_of(feature)) {
-    if (class_ == "Image") coder_ = &picture_coder(c10::str("[data] the feature \"", key_, "\" is an Image"));
+    if (class_ == "Image")
+      coder_ = &extension_of<PictureCoder>("vision", c10::str("[data] the feature \"", key_, "\" is an Image"));
     if (class_ == "Image" || class_ == "ClassLabel") return;
     if (class_ == "Tensor" || class_ == "Scalar") return;
     fail<Unimplemented>("[data] the feature \"", key_, "\" is a ", class_, "; Image, ClassLabel, Tensor and Scalar ",

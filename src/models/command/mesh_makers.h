@@ -40,7 +40,7 @@ struct StageMaker {
 // Unimplemented: this build has no meshes.
 inline const MeshMaker& mesh_maker(const StrategyFlags& flags) {
   if (!extensions<MeshMaker>().empty()) return extensions<MeshMaker>().front();
-  fail<Unimplemented>("[train] --mesh=", flags.mesh, ", for which this build has no wing mesh (COHORT_WINGS)");
+  fail_without("mesh", "[train] --mesh=", flags.mesh);
 }
 
 }  // namespace cohort

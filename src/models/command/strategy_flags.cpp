@@ -186,10 +186,8 @@ std::vector<StrategyRow> make_table() {
 }
 
 [[noreturn]] void fail_to_find(const StrategyFlags& flags, const std::string& name) {
-  if (const StrategyRow* row = find_row(kStrategies, name)) {
-    fail<Unimplemented>("[train] --distribution_strategy=", name, ", for which this build has no wing ", row->wing,
-                        " (COHORT_WINGS); it has ", names_in(strategy_table()));
-  }
+  const StrategyRow* row = find_row(kStrategies, name);
+  if (row != nullptr) fail_without(row->wing, "[train] --distribution_strategy=", name);
   fail<InvalidArgument>("[train] --distribution_strategy=", flags.distribution_strategy, " is not known; there are ",
                         names_in(strategy_table()));
 }

@@ -30,11 +30,8 @@ const ExchangeMaker& maker_of(const StrategyPlan& plan, GradientPath path) {
   for (const ExchangeMaker& each : extensions<ExchangeMaker>()) {
     if (each.path == path) return each;
   }
-  const char* wing = "xla";
-  if (path == GradientPath::kSharded) wing = "sharding";
-  if (path == GradientPath::kServers) wing = "parameter_server";
-  fail<Unimplemented>("[strategy] ", plan.name, " exchanges gradients in a way for which this build has no wing ", wing,
-                      " (COHORT_WINGS)");
+  // The strategies of other paths are wings themselves.
+  fail_without("sharding", "[strategy] ", plan.name, ": sharding.stage is ", plan.sharding.stage);
 }
 
 // Returns why there are no messages of gradients, or null: there are.

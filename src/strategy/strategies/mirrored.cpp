@@ -22,10 +22,7 @@ void divide_inputs(StrategyPlan& plan, const MirroredOptions& options) {
     fail<Unimplemented>("[strategy] mirrored: input_partition_dims and sharding.stage ", options.sharding.stage,
                         " came, which do not go together");
   }
-  const std::vector<InputDivider>& dividers = extensions<InputDivider>();
-  if (dividers.empty()) {
-    fail<Unimplemented>("[strategy] mirrored: input_partition_dims came, for which this build has no wing mesh");
-  }
+  const auto& divider = extension_of<InputDivider>("mesh", "[strategy] mirrored: input_partition_dims came");
   require_lines("[strategy] mirrored:", plan.devices);
   const auto parts = static_cast<int>(c10::multiply_integers(train.empty() ? eval : train));
   const auto devices = static_cast<int>(plan.devices.size());
@@ -36,7 +33,7 @@ void divide_inputs(StrategyPlan& plan, const MirroredOptions& options) {
   std::vector<std::string> names;
   for (const LogicalDevice& device : plan.devices) names.push_back(device.spec.to_string());
   plan.topology = DeviceMesh({devices / parts, parts}, {"batch", "space"}, names).topology();
-  dividers.front().divide(plan, "mirrored", "space", train, eval);
+  divider.divide(plan, "mirrored", "space", train, eval);
 }
 
 // Returns the names of all logical CPUs if no GPU is visible, as TensorFlow takes them.

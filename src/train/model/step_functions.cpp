@@ -12,11 +12,9 @@ std::unique_ptr<StepFunctions> make_step_functions(const Strategy& strategy, con
                                                    bool jit_compile) {
   const bool records = Access::core(strategy)->joins();
   if (!records && !jit_compile) return nullptr;
-  const std::vector<StepFunctionsMaker>& makers = extensions<StepFunctionsMaker>();
-  if (!makers.empty()) return makers.front().make(strategy, speaker, records);
-  if (!jit_compile) return nullptr;
-  fail<Unimplemented>(speaker,
-                      "compile: jit_compile is true, for which this build has no wing function (COHORT_WINGS)");
+  if (!jit_compile && extensions<StepFunctionsMaker>().empty()) return nullptr;
+  const auto& maker = extension_of<StepFunctionsMaker>("function", speaker + "compile: jit_compile is true");
+  return maker.make(strategy, speaker, records);
 }
 
 PerReplica<NamedTensors> ModelState::run_step(StepKind kind, const GlobalBatch& batch,

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "base/extension.h"
 #include "base/fail.h"
 #include "cohort/data/tfrecord.h"
 #include "cohort/train/summary.h"
@@ -81,7 +82,8 @@ void SummaryWriter::scalar(std::string_view tag, double value, int64_t step) {
 }
 
 void SummaryWriter::image(std::string_view tag, const torch::Tensor& image, int64_t step) {
-  const std::string png = picture_coder("[summary] image: the event has a PNG").encode_png(as_bytes(image));
+  const std::string png =
+      extension_of<PictureCoder>("vision", "[summary] image: the event has a PNG").encode_png(as_bytes(image));
   impl_->add(tag, step, [&](events::Summary::Value& out) {
     out.mutable_image()->set_height(static_cast<int32_t>(image.size(1)));
     out.mutable_image()->set_width(static_cast<int32_t>(image.size(2)));

@@ -125,8 +125,7 @@ FunctionState::FunctionState(FunctionOptions options, std::string key)
 
 RecordedFunction& FunctionState::recorded() const {
   if (recorded_) return *recorded_;
-  fail<Unimplemented>("[function] ", options_.name, " is recorded on XLA's devices, for which this build has no wing ",
-                      "xla (COHORT_WINGS)");
+  fail_without("xla", "[function] ", options_.name, " is recorded on XLA's devices");
 }
 
 void FunctionState::set_joint() {

@@ -1,5 +1,6 @@
 // What this wing gives the core.
 #include "base/extension.h"
+#include "cohort/data/image.h"
 #include "data/picture_coder.h"
 #include "wings/vision/models/experiments.h"
 

@@ -159,8 +159,7 @@ const StageMaker* stage_maker(const StrategyFlags& flags, const DeviceMesh& mesh
                                       [](const Axis& axis) { return axis.role == AxisRole::kStage; });
   if (!has_stages) return nullptr;
   if (!extensions<StageMaker>().empty()) return &extensions<StageMaker>().front();
-  fail<Unimplemented>("[train] --mesh=", flags.mesh,
-                      " has an axis of stages, for which this build has no wing pipeline (COHORT_WINGS)");
+  fail_without("pipeline", "[train] --mesh=", flags.mesh, " has an axis of stages");
 }
 
 void refuse_stages(const StrategyFlags& flags) {
