@@ -20,18 +20,6 @@
 
 namespace cohort {
 
-// The cluster that a strategy spans.
-struct ClusterOptions {
-  // The cluster; null: resolve_cluster(), which reads the environment. Without a cluster, or with a single task, the
-  // devices of the mesh are those of this process.
-  ClusterResolverPtr resolver = nullptr;
-  // Messages between workers. `bytes_per_pack` and `overlap` are refused (InvalidArgument): gradients leave after
-  // backward, in the messages of MeshOptions::exchange.
-  CommunicationOptions communication = {};
-  // The deadline of the start, heartbeats and security. The strategy sets `info` itself.
-  MembershipOptions membership = {};
-};
-
 // The strategy of a worker; a handle as every Strategy.
 class MultiWorkerMeshStrategy : public Strategy {
  public:

@@ -18,7 +18,7 @@
 
 #include <memory>
 
-#include "cohort/cluster/multi_worker_mesh.h"
+#include "cohort/cluster/multi_worker_strategy.h"
 #include "cohort/parallel/pipeline_strategy.h"
 
 namespace cohort {

@@ -6,7 +6,7 @@
 
 #include "base/extension.h"
 #include "base/fail.h"
-#include "cohort/cluster/multi_worker_mesh.h"
+#include "cohort/cluster/multi_worker_strategy.h"
 #include "cohort/models/experiment.h"
 
 namespace cohort {
