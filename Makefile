@@ -24,9 +24,9 @@ B := build/torch-$(shell sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" $(TORCH)/
 endif
 export TORCH
 
-.PHONY: help demo tutorial docs options test simulate differ explore cuda gpu-kit gpu-check libtorch-matrix libtorch-row tpu-check parity bench step-profile lint lint-changed format format-check layers sizes asan tsan sanitizers cluster-test chaos fuzz install package package-check image fresh clean
+.PHONY: help demo tutorial docs options test simulate differ explore cuda gpu-kit gpu-check libtorch-matrix libtorch-row tpu-check parity bench step-profile lint lint-changed format format-check layers sizes asan tsan sanitizers wings cluster-test chaos fuzz install package package-check image fresh clean
 help:
-	@sed -n '1,7p' Makefile; echo "also: options simulate differ explore cuda gpu-kit gpu-check libtorch-matrix tpu-check bench step-profile parity lint format format-check layers sizes asan tsan sanitizers cluster-test chaos fuzz install package package-check image fresh clean"
+	@sed -n '1,7p' Makefile; echo "also: options simulate differ explore cuda gpu-kit gpu-check libtorch-matrix tpu-check bench step-profile parity lint format format-check layers sizes asan tsan sanitizers wings cluster-test chaos fuzz install package package-check image fresh clean"
 
 # configure(preset): configures the build folder of the target $@.
 define configure
@@ -76,6 +76,12 @@ test:
 	@$(MAKE) --no-print-directory $(WITH_TESTS)
 	@cmake --build $(B)/dev -j $(JOBS)
 	@OMP_WAIT_POLICY=passive OPENBLAS_THREAD_TIMEOUT=4 ctest --test-dir $(B)/dev --output-on-failure -j $$((2 * $(JOBS) + 2)) $(if $(TESTS),-R $(TESTS))
+
+# The core alone, and with one wing beside it: WINGS=mesh, or none for the core alone.
+WINGS ?= none $(notdir $(wildcard src/wings/*))
+wings:
+	@scripts/install-deps.sh test
+	@scripts/wings-alone $(B)/wings $(JOBS) $(WINGS)
 
 # Whole clusters in one thread, from SEEDS seeds, the first of which is FIRST; SIMULATE=elastic or multi_worker for others.
 SIMULATE ?= parameter_servers

@@ -41,7 +41,7 @@ HEADERS = {
 }
 LAYER_OF = {f"cohort/{name}.h": layer for layer, names in HEADERS.items() for name in names.split()}
 UMBRELLAS = {f"cohort/{name}.h" for name in ("cluster", "cohort", "data", "models", "parallel", "train")}
-LAYER_OF_FOLDER = {"cluster": "parameter_server", "data": "data", "train": "train", "models": "models"}
+LAYER_OF_FOLDER = {"cluster": "parameter_server", "parallel": "strategy", "data": "data", "train": "train", "models": "models"}
 # Arrows that run back, as (from, to): what for.
 BACKWARD = {
     ("strategy", "step"): "Strategy::optimizer",

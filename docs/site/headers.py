@@ -11,6 +11,7 @@ import re
 import settings
 
 SITE = pathlib.Path(__file__).resolve().parent
+TOPIC_OF_FOLDER = {"parallel": "strategies"}  # of headers that topics.txt does not name
 
 
 def topics():
@@ -220,5 +221,5 @@ def without_private(text):
 
 def filter_header(name, text):
     """The header, whose name is as programs include it, for Doxygen."""
-    topic = topics()[0].get(pathlib.Path(name).stem, "support")
+    topic = topics()[0].get(pathlib.Path(name).stem, TOPIC_OF_FOLDER.get(pathlib.Path(name).parent.name, "support"))
     return Header(name, without_private(without_detail(text))).run(topic)

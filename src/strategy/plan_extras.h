@@ -16,11 +16,12 @@ class PlanExtras {
     if (!kept.has_value()) kept = T{};
     return *std::any_cast<T>(&kept);
   }
-  // Returns the value of a type; null if there is none.
+  // Returns the value of a type; its defaults if there is none.
   template <typename T>
-  const T* find() const {
+  const T& of() const {
+    static const T defaults{};
     const auto found = kept_.find(typeid(T));
-    return found == kept_.end() ? nullptr : std::any_cast<T>(&found->second);
+    return found == kept_.end() ? defaults : *std::any_cast<T>(&found->second);
   }
 
  private:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the changes that docs/extending.md shows for a new strategy to copies of the files that they touch.
+"""Makes the changes that docs/extending.md shows for a new wing to copies of the files that they touch.
 
 usage: extending.py PAGE OUT [FILE...]   writes the changed files under OUT; FILEs are those that the build expects among them
 
@@ -10,8 +10,8 @@ import pathlib
 import re
 import sys
 
-SECTION = re.compile(r"^## A strategy in (\w+) files\n(.*?)(?=^## |\Z)", re.S | re.M)
-BLOCK = re.compile(r"^<!-- add: (\S+?)(?:, before: (.+?))? -->\n```[\w+]+\n(.*?)^```$", re.S | re.M)
+SECTION = re.compile(r"^## A wing in (\w+) files\n(.*?)(?=^## |\Z)", re.S | re.M)
+BLOCK = re.compile(r"^<!-- add: (\S+?)(?:, before: (.+?))? -->\n```[\w+]*\n(.*?)^```$", re.S | re.M)
 NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5}
 
 
@@ -32,7 +32,7 @@ def changes(page, root):
     """Returns the changed files by their names."""
     section = SECTION.search(page)
     if not section:
-        raise Problem("there is no section \"A strategy in ... files\"")
+        raise Problem("there is no section \"A wing in ... files\"")
     files = {}
     for file, before, block in BLOCK.findall(section.group(2)):
         source = root / file

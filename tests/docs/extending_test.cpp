@@ -1,16 +1,24 @@
-// The strategy that docs/extending.md adds, by its class and from the command line.
+// The wing that docs/extending.md adds: its strategy, by its class and from the command line.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "cohort/models/experiment.h"
 #include "cohort/models/strategy_flags.h"
+#include "cohort/parallel/mirrored_groups.h"
 #include "cohort/strategy.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 
-namespace cohort::extending_test {
+namespace cohort {
+
+void install_neighbours();
+
+namespace extending_test {
 namespace {
+
+// A build with the wing does so itself. Before main(), where the equivalence tests read the table.
+[[maybe_unused]] const bool installed = (install_neighbours(), true);
 
 using ::testing::HasSubstr;
 
@@ -64,14 +72,15 @@ TEST(Extending, TheCommandLineKnowsItsName) {
 TEST(Extending, TheTableIsTheOnlyList) {
   StrategyFlags flags;
   const Config config([&](ConfigFields& fields) { flags.describe(fields); });
-  EXPECT_THAT(config.help(), HasSubstr("multi_worker_mirrored, parameter_server, mirrored_groups, central_storage"));
+  EXPECT_THAT(config.help(), HasSubstr("central_storage, tpu, xla, mirrored_groups"));
   for (const ConfigFields::Field& field : config.fields()) EXPECT_THAT(field.help, Not(HasSubstr("mirrored_groups")));
   testing::expect_error<InvalidArgument>([] { (void)make_strategy({.distribution_strategy = "pigeons"}); },
-                                         "parameter_server, mirrored_groups, central_storage");
+                                         "tpu, xla, mirrored_groups");
   testing::expect_error<InvalidArgument>(
       [] { (void)make_strategy({.distribution_strategy = "central_storage", .num_packs = 2}); },
       "only under mirrored, multi_worker_mirrored and mirrored_groups");
 }
 
 }  // namespace
-}  // namespace cohort::extending_test
+}  // namespace extending_test
+}  // namespace cohort

@@ -7,7 +7,7 @@ import extending
 
 PAGE = """# Extending
 
-## A strategy in two files
+## A wing in two files
 
 <!-- add: src/new.cpp -->
 ```c++
@@ -48,7 +48,7 @@ class Changes(unittest.TestCase):
         self.refused("CMakeLists.txt: 0 lines begin with 'c.cpp'", "before: b.cpp", "before: c.cpp")
         self.refused("there.cpp is to be new", "src/new.cpp", "there.cpp")
         self.refused("does not say where it belongs", "<!-- add: src/new.cpp -->\n", "")
-        self.refused("no section", "## A strategy in", "## Strategies in")
+        self.refused("no section", "## A wing in", "## Wings in")
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ std::string text_of(const LayoutMap& layout) {
 // Says how inputs are divided.
 std::string text_of(const StrategyPlan& plan) {
   return c10::str("[", c10::Join(",", plan.cores.train_dims), "] and [", c10::Join(",", plan.cores.eval_dims), "]",
-                  plan.extras.find<MeshExtras>()->attention == SequenceAttention::kUlysses ? " by heads" : "");
+                  plan.extras.of<MeshExtras>().attention == SequenceAttention::kUlysses ? " by heads" : "");
 }
 
 StrategyPlan plan_of(const DeviceMesh& mesh, const MeshOptions& options, const ClusterOptions& members) {

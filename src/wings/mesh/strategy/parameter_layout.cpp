@@ -170,7 +170,7 @@ void tell_modules(const StrategyCore& core, const ParameterLayout& layout,
   }
   for (const auto& [taker, cuts] : told) divide(*taker, cuts, core.topology());
   for (const AfterDivision& after : extensions<AfterDivision>()) after.act(*module);
-  const std::string& positions = core.plan().extras.find<MeshExtras>()->positions_axis;
+  const std::string& positions = core.plan().extras.of<MeshExtras>().positions_axis;
   if (positions.empty()) return;
   bool any = false;
   for (const auto& each : module->modules(/*include_self=*/true)) {
@@ -188,7 +188,7 @@ void tell_modules(const StrategyCore& core, const ParameterLayout& layout,
 std::shared_ptr<const ParameterLayout> divide_module(const std::shared_ptr<StrategyCore>& core,
                                                      const std::vector<std::shared_ptr<torch::nn::Module>>& copies) {
   auto layout = std::make_shared<ParameterLayout>(
-      core, find_cuts(core->topology(), core->plan().extras.find<MeshExtras>()->layout, *copies.front()));
+      core, find_cuts(core->topology(), core->plan().extras.of<MeshExtras>().layout, *copies.front()));
   if (!layout->cuts_any()) return layout;
   const torch::NoGradGuard no_grad;
   for (std::size_t r = 0; r < copies.size(); ++r) {

@@ -115,7 +115,7 @@ std::vector<std::size_t> cut_by_cost(const std::vector<double>& costs, std::size
 
 void cut_for_pipeline(const std::string& speaker, const StrategyCore& core,
                       const std::vector<SequentialModule*>& copies, const BuildContext& context) {
-  const PipelineExtras& extras = *core.plan().extras.find<PipelineExtras>();
+  const PipelineExtras& extras = core.plan().extras.of<PipelineExtras>();
   const auto chunks = static_cast<std::size_t>(extras.chunks);
   if (chunks == 1) return;
   const std::vector<std::string> names = names_of(*copies.front());

@@ -171,8 +171,8 @@ torch::Tensor attend(const AttentionArgs& given) {
   for (Tensor* each : {&args.key, &args.value}) {
     if (!is_cut_along_steps(*each)) *each = divide(whole_of(*each), {1, 1, grid.parts.front(), 1}, *grid.line);
   }
-  const auto* const extras = Access::core(*Replica::current()).plan().extras.find<MeshExtras>();
-  const bool by_heads = extras->attention == SequenceAttention::kUlysses;
+  const MeshExtras& extras = Access::core(*Replica::current()).plan().extras.of<MeshExtras>();
+  const bool by_heads = extras.attention == SequenceAttention::kUlysses;
   const Tensor mixed = by_heads ? attend_by_heads(args, grid) : attend_in_ring(args, grid);
   Layout layout = layout_of(args.query);
   layout.sizes[3] = args.value.size(3);

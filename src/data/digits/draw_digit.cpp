@@ -2,7 +2,7 @@
 // 256 levels, as MNIST's do: a platform's last bit in sin() or in a fused multiply-add is rounded away. It uses no
 // LibTorch and is always optimised (CMakeLists.txt), because every training without data of its own begins with 24,000
 // digits. The loops over pixels have no branches, so that compilers make vectors of them.
-#include "wings/vision/data/digits/draw_digit.h"
+#include "data/digits/draw_digit.h"
 
 #include <algorithm>
 #include <array>

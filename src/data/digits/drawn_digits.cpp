@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "cohort/data/datasets.h"
-#include "wings/vision/data/digits/draw_digit.h"
+#include "data/digits/draw_digit.h"
 
 namespace cohort::datasets {
 
