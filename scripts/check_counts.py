@@ -12,15 +12,15 @@ import sys
 from wings import UMBRELLAS, sources, wings_of
 
 CEILINGS = {
-    "lines of the core": 78127,
-    "headers of the core": 27,
-    "lines of them": 3637,
-    "errors that say Unimplemented": 121,
+    "lines of the core": 77217,
+    "headers of the core": 26,
+    "lines of them": 3239,
+    "errors that say Unimplemented": 113,
     "abstract classes with one implementation": 24,
     "type names that stand in several files": 4,
-    "lines of prose over 120 characters": 1754,
+    "lines of prose over 120 characters": 1735,
 }
-CLASS = re.compile(r"^[ ]*(?:class|struct)\s+(?:\[\[nodiscard\]\]\s+)?(\w+)(?:\s+final)?\s*(?::(?!:)([^;{]*))?\{", re.M)
+CLASS = re.compile(r"^[ ]*(?:class|struct)\s+(?:\[\[nodiscard\]\]\s+)?(?:\w+::)*(\w+)(?:\s+final)?\s*(?::(?!:)([^;{]*))?\{", re.M)
 TYPE = re.compile(r"^(?:class|struct|enum class|enum)\s+(?:\[\[nodiscard\]\]\s+)?(\w+)(?:\s+final)?(?:\s*:(?!:)[^;{]*)?\s*\{", re.M)
 MOST_OF_A_LINE = 120
 
@@ -35,7 +35,7 @@ def lonely_classes(own, tests):
     for text in own.values():
         for match in CLASS.finditer(text):
             indent = len(match.group(0).lstrip("\n")) - len(match.group(0).lstrip())
-            end = text.find("\n" + " " * indent + "};", match.end())
+            end = text.find("\n" + " " * indent + "}", match.end())
             if re.search(r"\bvirtual\b[^;]*= 0;", text[match.end():end]):
                 abstract.add(match.group(1))
     return sum(len(derived[name]) <= 1 for name in abstract)
@@ -64,9 +64,9 @@ def long_prose(root):
 
 def counts(root):
     own, tests = sources(root, "src", "include", "tools"), sources(root, "tests")
-    headers = [text for path, text in sources(root, "include").items()
-               if len(path.parts) == 3 and path.stem not in UMBRELLAS]
     wing_of = wings_of(root)
+    headers = [text for path, text in sources(root, "include").items()
+               if len(path.parts) == 3 and path.stem not in UMBRELLAS and wing_of(path) is None]
     lines = lambda texts: sum(len(text.splitlines()) for text in texts)
     return dict(zip(CEILINGS, (
         lines(text for path, text in own.items() if wing_of(path) is None), len(headers), lines(headers),

@@ -4,6 +4,7 @@
 #include <c10/util/StringUtil.h>
 
 #include <string>
+#include <string_view>
 
 #include "cohort/error.h"
 
@@ -12,6 +13,11 @@ namespace cohort {
 template <typename Kind, typename... Parts>
 [[noreturn]] void fail(const Parts&... parts) {
   throw Kind(c10::str(parts...));
+}
+
+// Fails because a build lacks what `what` names, which opens the message; `remedy` says what to do.
+[[noreturn]] inline void fail_unbuilt(std::string_view what, std::string_view remedy) {
+  fail<Unimplemented>(what, ": this build has none; ", remedy);
 }
 
 // Calls the function. What it finds wrong or missing is said of "source", such as a file.

@@ -9,8 +9,7 @@ bool has_mpi() {
 }
 
 void start_mpi() {
-  fail<Unimplemented>(
-      "[cluster] mpi: this build has no MPI; install libopenmpi-dev and configure with COHORT_WITH_MPI=ON");
+  fail_unbuilt("[cluster] mpi", "install libopenmpi-dev and configure with COHORT_WITH_MPI=ON");
 }
 
 std::string mpi_broadcast(const std::string& /*mine*/) {

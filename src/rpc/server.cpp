@@ -154,6 +154,10 @@ void look_after(int connection) {
 
 }  // namespace
 
+void fail_to_find_call(std::string_view speaker, std::string_view method) {
+  fail<Unimplemented>(speaker, " has no call ", method);
+}
+
 class RpcServer::Impl final : public grpc::CallbackGenericService {
  public:
   Impl(const std::string& address, const RpcServerOptions& options, RpcServer::Handler handler)

@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/cluster/security.h"
@@ -41,6 +42,9 @@ struct RpcServerOptions {
   // With true, calls from other machines are accepted although callers are not authenticated.
   bool allow_insecure = false;
 };
+
+// Fails because a task has no such call. `speaker` opens the message.
+[[noreturn]] void fail_to_find_call(std::string_view speaker, std::string_view method);
 
 class RpcServer {
  public:

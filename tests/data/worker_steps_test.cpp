@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include "cohort/data/datasets.h"
+#include "cohort/data/image.h"
 #include "cohort/distributed_dataset.h"
 #include "cohort/error.h"
 #include "tests/support/errors.h"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "cohort/error.h"
 #include "cohort/models/experiment.h"
 #include "cohort/models/strategy_flags.h"
 #include "cohort/parallel/mirrored_groups.h"

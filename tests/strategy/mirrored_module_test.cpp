@@ -52,6 +52,21 @@ TEST(MirroredModule, TakesSharedPointersAndRefusesDifferentModules) {
               HasSubstr("the factory must build the same module each time"));
 }
 
+// Counts its calls, of which those of the first replica are to count.
+struct CallsImpl final : torch::nn::Module, FirstReplicaBuffers {
+  CallsImpl() { calls = register_buffer("calls", torch::zeros({}, torch::kFloat)); }
+  bool first_replica_counts() const override { return true; }
+  torch::Tensor calls;
+};
+
+TEST(MirroredModule, BuffersOfTheFirstReplicaCountWhereAModuleSaysSo) {
+  const MirroredStrategy strategy({.devices = cpu_devices(2)});
+  const auto net = strategy.mirror([] { return std::make_shared<CallsImpl>(); });
+  strategy.run([&](Replica& replica) { net[replica]->calls.fill_(replica.id() + 3); });
+  net.synchronize_buffers();
+  for (std::size_t r = 0; r < 2; ++r) EXPECT_EQ(net[r]->calls.item<float>(), 3.0F);
+}
+
 TEST(MirroredModule, BuffersStayPerReplicaAndAreAveragedOnReading) {
   const MirroredStrategy strategy({.devices = cpu_devices(2)});
   auto net = strategy.mirror([] { return torch::nn::BatchNorm1d(2); });

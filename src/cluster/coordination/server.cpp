@@ -94,7 +94,7 @@ class CoordinationServer::Impl {
         {"/coordination/Get", &Impl::get},
     };
     const auto found = methods.find(method);
-    if (found == methods.end()) fail<Unimplemented>("[cluster] the coordination leader has no call ", method);
+    if (found == methods.end()) fail_to_find_call("[cluster] the coordination leader", method);
     (this->*found->second)(call);
   }
 

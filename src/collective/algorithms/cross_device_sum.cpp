@@ -54,7 +54,7 @@ constexpr SumRow kTable[] = {
 
 CrossDeviceSum make_nccl_sum(const std::vector<torch::Device>& devices, std::chrono::milliseconds timeout) {
   if (!has_nccl_link()) {
-    fail<Unimplemented>("[collective] cross-device ops nccl: this build has no NCCL; take auto or ring");
+    fail_unbuilt("[collective] cross-device ops nccl", "take auto or ring");
   }
   if (!several_gpus(devices)) {
     fail<InvalidArgument>("[collective] cross-device ops nccl: needs replicas on two different GPUs or more, got ",

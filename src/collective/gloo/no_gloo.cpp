@@ -5,8 +5,7 @@
 namespace cohort {
 
 std::unique_ptr<Transport> make_gloo(const Meeting& /*meeting*/) {
-  fail<Unimplemented>(
-      "[collective] gloo: this build has none; install libgloo-dev and configure with COHORT_WITH_GLOO=ON");
+  fail_unbuilt("[collective] gloo", "install libgloo-dev and configure with COHORT_WITH_GLOO=ON");
 }
 
 }  // namespace cohort

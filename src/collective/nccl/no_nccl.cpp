@@ -9,7 +9,7 @@ bool has_nccl() {
 }
 
 std::unique_ptr<Communicator> make_nccl(const Meeting& /*meeting*/) {
-  fail<Unimplemented>("[collective] nccl: this build has none between processes");
+  fail_unbuilt("[collective] nccl between processes", "it takes LibTorch with CUDA and nccl.h");
 }
 
 }  // namespace cohort

@@ -9,7 +9,7 @@ bool has_nccl_link() {
 }
 
 std::unique_ptr<DeviceLink> make_nccl_link(const std::vector<torch::Device>& /*devices*/) {
-  fail<Unimplemented>("[collective] nccl: this build has none");
+  fail_unbuilt("[collective] nccl", "it takes LibTorch with CUDA and nccl.h");
 }
 
 }  // namespace cohort

@@ -96,17 +96,14 @@ NamedTensors MovingAverage::averages() const {
 
 void MovingAverage::begin(const MirroredModule& module) {
   layout_ = Access::layout(module);
-  if (layout_->crosses_processes()) {
-    fail<Unimplemented>("[trainer] ema: the layout of the mesh cuts parameters whose parts lie with several workers; ",
-                        "use the optimizer's use_ema");
-  }
-  if (has_stages(*Access::core(module))) {
-    fail<Unimplemented>("[trainer] ema: the stages of the pipeline lie with several processes, of which each has the ",
-                        "parameters of its own; use the optimizer's use_ema");
-  }
-  if (Access::core(module)->shares_parameters()) {
-    fail<Unimplemented>("[trainer] ema: the replicas share the parameters (sharding.stage 3), of which these averages ",
-                        "are whole copies; use_ema of the optimizer keeps averages that are shared, too");
+  const char* apart = nullptr;
+  if (layout_->crosses_processes())
+    apart = "the layout of the mesh cuts parameters whose parts lie with several workers";
+  if (has_stages(*Access::core(module))) apart = "the stages of the pipeline lie with several processes";
+  if (Access::core(module)->shares_parameters()) apart = "the replicas share the parameters (sharding.stage 3)";
+  if (apart != nullptr) {
+    fail<Unimplemented>("[trainer] ema: ", apart, ", and these averages are copies of whole parameters; use the ",
+                        "optimizer's use_ema, whose averages lie where the parameters do");
   }
   copies_.clear();
   for (const auto& replica : module.copies()) {

@@ -43,7 +43,7 @@ void Dispatcher::handle(const std::string& method, const std::shared_ptr<RpcCall
   if (method == "/chief/Join") return join(call);
   if (method == "/chief/Next") return next(call);
   if (method == "/chief/Beat") return beat(call);
-  fail<Unimplemented>("[coordinator] there is no call ", method);
+  fail_to_find_call("[coordinator] the coordinator", method);
 }
 
 int Dispatcher::num_workers() const {

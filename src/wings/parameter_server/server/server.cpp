@@ -90,7 +90,7 @@ void ParameterServer::handle(const std::string& method, const Call& call) {
       {"/ps/Stop", &ParameterServer::stop},
   };
   const auto found = methods.find(method);
-  if (found == methods.end()) fail<Unimplemented>("[parameter server] ", name(), " has no call ", method);
+  if (found == methods.end()) fail_to_find_call("[parameter server] " + name(), method);
   (this->*found->second)(call);
 }
 

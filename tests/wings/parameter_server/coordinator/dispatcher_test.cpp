@@ -347,7 +347,7 @@ TEST_F(Dispatching, AnotherProgramIsRefused) {
   expect_error<InvalidArgument>([&] { (void)client.call("/chief/Join", make_frame(join), seconds(20)).get(); },
                                 "a worker of index -1 came");
   expect_error<Unimplemented>([&] { (void)client.call("/chief/Nothing", make_frame(join), seconds(20)).get(); },
-                              "there is no call /chief/Nothing");
+                              "the coordinator has no call /chief/Nothing");
 }
 
 }  // namespace

@@ -77,7 +77,7 @@ class RendezvousServer::Impl {
 
  private:
   void handle(const std::string& method, const std::shared_ptr<RpcCall>& call) {
-    if (method != kExchange) fail<Unimplemented>("[launch] there is no call ", method);
+    if (method != kExchange) fail_to_find_call("[launch] the leader", method);
     const auto report = request_of<Report>(call);
     if (const auto wrong = misfit(report)) fail<InvalidArgument>("[launch] a report does not fit: ", *wrong);
     answer(call, exchange(report));
