@@ -12,7 +12,7 @@ import sys
 from wings import UMBRELLAS, sources, wings_of
 
 CEILINGS = {
-    "lines of the core": 77217,
+    "lines of the core": 77218,
     "headers of the core": 26,
     "lines of them": 3239,
     "errors that say Unimplemented": 113,
