@@ -50,8 +50,7 @@ class OneUnit final : public SharedParameters, public std::enable_shared_from_th
     own_part(parameter)->values.copy_(values);
   }
   void fill(const torch::Tensor& parameter, const torch::Tensor& value) override {
-    values_.slice(0, parameter.storage_offset(), parameter.storage_offset() + parameter.numel())
-        .copy_(value.flatten());
+    values_.slice(0, parameter.storage_offset(), parameter.storage_offset() + parameter.numel()).copy_(value.flatten());
   }
   void load(const torch::Tensor& parameter, const torch::Tensor& value) override {
     fill(parameter, value);
