@@ -8,9 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "base/extension.h"
 #include "cohort/optimizer.h"
 #include "cohort/strategy.h"
 #include "models/command/strategy_table.h"
+#include "step/parameter_sharing.h"
 #include "tests/equivalence/rules.h"
 
 namespace cohort::equivalence {
@@ -102,6 +104,7 @@ struct Case {
 };
 
 inline void add_sharded(std::vector<Case>& all) {
+  if (extensions<ParameterSharing>().empty()) return;  // a build without the wing
   // States that the replicas share: by messages (one a tensor, and cut anywhere), and along one of two axes.
   for (const auto& [replicas, packs, stage] :
        {std::tuple(3, 3, 1), std::tuple(2, 0, 1), std::tuple(3, 3, 2), std::tuple(2, 0, 2)}) {
