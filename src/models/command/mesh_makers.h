@@ -19,7 +19,7 @@ struct MeshMaker {
   // Returns the strategy on the mesh; `devices` are those that --num_replicas and --num_gpus ask for.
   Strategy (*make)(const StrategyFlags& flags, const std::vector<std::string>& devices,
                    const ExchangeOptions& exchange);
-  // The same over the workers of the environment's cluster, each of which has these devices.
+  // Does so over the workers of the environment's cluster, each of which has these devices.
   Strategy (*make_of_workers)(const StrategyFlags& flags, const std::vector<std::string>& devices,
                               const ExchangeOptions& exchange);
 };
@@ -30,7 +30,7 @@ struct StageMaker {
   // model has not so many parts.
   void (*take_cut)(StrategyFlags& flags, const Task& task, const DeviceMesh& mesh);
   Strategy (*make)(const StrategyFlags& flags, const DeviceMesh& mesh, const ExchangeOptions& exchange);
-  // The same of a mesh whose devices are those of the workers of a cluster.
+  // Does so on a mesh whose devices are those of the workers of a cluster.
   Strategy (*make_of_workers)(const StrategyFlags& flags, const DeviceMesh& mesh, const ExchangeOptions& exchange,
                               const ClusterOptions& members);
   // Fails with InvalidArgument if a flag of stages is set, because the mesh has none.

@@ -23,7 +23,7 @@
 
 namespace cohort {
 
-// What an exchange is of which steps may be captured as graphs of devices.
+// Captures the steps of an exchange as graphs of devices.
 class ExchangeInGraphs {
  public:
   virtual ~ExchangeInGraphs() = default;

@@ -1,4 +1,4 @@
-// What this wing gives the core.
+// Gives the core what this wing has.
 #include "base/extension.h"
 #include "wings/function/step/communicator_in_graphs.h"
 #include "wings/function/train/step_functions.h"

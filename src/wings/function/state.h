@@ -1,4 +1,4 @@
-// What the copies of a Function share: its signatures, and what was captured or recorded of each.
+// FunctionState: has what the copies of a Function share, its signatures, and what was captured or recorded of each.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// What this wing gives the core.
+// Gives the core what this wing has.
 #include "base/extension.h"
 #include "wings/parameter_server/models/server_flags.h"
 #include "wings/parameter_server/models/server_part.h"

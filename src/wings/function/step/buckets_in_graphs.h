@@ -29,7 +29,7 @@ class BucketsInGraphs {
   void update(GraphCapture& capture, int local_id, const std::function<void()>& act, std::vector<torch::Tensor> used);
 
  private:
-  // What a replica brings to the others while all capture.
+  // Has what a replica brings to the others while all capture.
   struct Joining;
 
   void capture_device(std::size_t device);

@@ -14,10 +14,10 @@
 
 namespace cohort {
 
-// What a plan on a mesh has beside the core's.
+// The extras of a plan on a mesh.
 struct MeshExtras {
   LayoutMap layout = {};            // the parameters of which the replicas have parts
-  std::string positions_axis = {};  // of cut parameters along which models divide positions; empty: none
+  std::string positions_axis = {};  // along which models divide positions between them; empty: none
   SequenceAttention attention = SequenceAttention::kRing;  // how replicas with positions attend to each other's
 };
 

@@ -10,7 +10,7 @@
 
 namespace cohort {
 
-// What the plan of a pipeline has beside the core's.
+// The extras of a pipeline's plan.
 struct PipelineExtras {
   int chunks = 1;                     // the parts in which a replica runs a model
   std::vector<std::string> cut = {};  // the names of the places where the later ones begin
