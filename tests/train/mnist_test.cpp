@@ -25,7 +25,7 @@ TEST(Mnist, TrainsOnTwoReplicas) {
                  .metrics = {SparseCategoricalAccuracy({.name = "accuracy"})}});
   const auto [train, test] = datasets::mnist(folder);
   model.fit(train.shuffle(10'000, {.seed = 1}).batch(128), {.epochs = 2, .verbose = Verbose::kSilent});
-  EXPECT_GT(model.evaluate(test.batch(500))["accuracy"], 0.96);
+  EXPECT_GT(model.evaluate(test.batch(500))["accuracy"], 0.95);
 }
 
 }  // namespace
