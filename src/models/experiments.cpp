@@ -22,7 +22,7 @@ std::vector<Experiment> experiments_of_wings() {
 // Returns the sentence of a wing that knows the name, or an empty text.
 std::string why_missing(std::string_view name) {
   for (const ExperimentGroup& group : extensions<ExperimentGroup>()) {
-    const std::string why = group.why_missing == nullptr ? "" : group.why_missing(name);
+    std::string why = group.why_missing == nullptr ? "" : group.why_missing(name);
     if (!why.empty()) return why;
   }
   return "";
