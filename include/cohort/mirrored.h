@@ -5,7 +5,6 @@
 #include <torch/types.h>
 
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -86,8 +85,7 @@ class MirroredModule {
   MirroredModule(std::shared_ptr<StrategyCore> core, std::vector<std::shared_ptr<torch::nn::Module>> copies);
 
   std::vector<std::pair<std::string, torch::Tensor>> mean_buffers() const;
-  // Returns a function that returns a local replica's own tensor of a parameter.
-  std::function<torch::Tensor(int local_id)> own_part(const std::string& parameter) const;
+  void copy_parts_from_chief() const;
 
   std::shared_ptr<StrategyCore> core_;
   std::vector<std::shared_ptr<torch::nn::Module>> copies_;

@@ -9,8 +9,14 @@ int64_t elements_in(const std::vector<int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-Runs runs_of(const std::vector<int64_t>& shape, const DimensionSlice& slice) {
-  const auto dim = shape.begin() + slice.dim;
+Runs runs_of(const std::vector<int64_t>& whole, const DimensionSlice& slice, const std::vector<int64_t>& order) {
+  std::vector<int64_t> shape = whole;
+  auto place = static_cast<std::size_t>(slice.dim);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    shape[i] = whole[static_cast<std::size_t>(order[i])];
+    if (order[i] == slice.dim) place = i;
+  }
+  const auto dim = shape.begin() + static_cast<std::ptrdiff_t>(place);
   const auto product = [](auto first, auto last) {
     return std::accumulate(first, last, int64_t{1}, std::multiplies<>());
   };
@@ -26,6 +32,24 @@ Runs runs_of(const std::vector<int64_t>& shape, const DimensionSlice& slice) {
   }
   if (runs.count == 1) runs.stride = 0;
   return runs;
+}
+
+// A first run that begins within, whole runs, and a last one that ends within.
+std::vector<Runs> runs_between(const Runs& runs, int64_t begin, int64_t end) {
+  std::vector<Runs> parts;
+  while (begin < end) {
+    const int64_t run = begin / runs.length;
+    const int64_t within = begin % runs.length;
+    const int64_t whole = within == 0 ? (end - begin) / runs.length : 0;
+    Runs& part = parts.emplace_back(Runs{.offset = runs.offset + run * runs.stride + within,
+                                         .length = std::min(runs.length - within, end - begin)});
+    if (whole > 1) {
+      part.stride = runs.stride;
+      part.count = whole;
+    }
+    begin += part.size();
+  }
+  return parts;
 }
 
 void each_common(const Runs& first, const Runs& second, const VisitCommon& visit) {
@@ -86,6 +110,31 @@ TensorPiece whole_piece(const std::string& name, const torch::Tensor& tensor) {
 torch::Tensor TensorSource::read_whole(const std::string& name) const {
   const WholeTensor& whole = *find(name);
   return read(name, {.length = elements_in(whole.shape)}, {}).view(whole.shape);
+}
+
+TensorsByName::TensorsByName(const std::vector<std::pair<std::string, torch::Tensor>>& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    entries_.emplace(name, Entry{.tensor = tensor, .whole = whole_piece(name, tensor).whole});
+  }
+}
+
+std::vector<std::string> TensorsByName::names() const {
+  std::vector<std::string> list;
+  for (const auto& [name, entry] : entries_) list.push_back(name);
+  return list;
+}
+
+const WholeTensor* TensorsByName::find(const std::string& name) const {
+  const auto found = entries_.find(name);
+  return found == entries_.end() ? nullptr : &found->second.whole;
+}
+
+torch::Tensor TensorsByName::read(const std::string& name, const Runs& runs, const std::vector<int64_t>& order) const {
+  const torch::Tensor& tensor = entries_.at(name).tensor;
+  const torch::Tensor flat = (order.empty() ? tensor : tensor.permute(order)).reshape({-1}).cpu();
+  if (runs.count == 1) return flat.narrow(0, runs.offset, runs.length);
+  const int64_t end = (runs.count - 1) * runs.stride + runs.length;
+  return flat.narrow(0, runs.offset, end).unfold(0, runs.length, runs.stride).reshape({-1});
 }
 
 std::vector<int> writers_of(const std::vector<int64_t>& bytes, int workers) {

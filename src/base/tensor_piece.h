@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace cohort {
@@ -33,7 +35,10 @@ struct DimensionSlice {
   int64_t parts = 1;
   int64_t runs = 1;
 };
-Runs runs_of(const std::vector<int64_t>& shape, const DimensionSlice& slice);
+// Returns its elements, counted in an order of the dimensions (WholeTensor::order).
+Runs runs_of(const std::vector<int64_t>& shape, const DimensionSlice& slice, const std::vector<int64_t>& order = {});
+// Returns the elements of `runs` from the one with the number `begin` up to `end`: at most three, ascending.
+std::vector<Runs> runs_between(const Runs& runs, int64_t begin, int64_t end);
 
 // Calls visit(a, b, length) for the elements that two lists of runs have in common: from element a of the first list on
 // there are as many as from element b of the second one on. Ascending.
@@ -76,6 +81,23 @@ class TensorSource {
   virtual torch::Tensor read(const std::string& name, const Runs& runs, const std::vector<int64_t>& order) const = 0;
   // Returns all of a tensor that is there, in its shape.
   torch::Tensor read_whole(const std::string& name) const;
+};
+
+// Tensors that are here, by name.
+class TensorsByName final : public TensorSource {
+ public:
+  explicit TensorsByName(const std::vector<std::pair<std::string, torch::Tensor>>& tensors);
+
+  std::vector<std::string> names() const override;
+  const WholeTensor* find(const std::string& name) const override;
+  torch::Tensor read(const std::string& name, const Runs& runs, const std::vector<int64_t>& order) const override;
+
+ private:
+  struct Entry {
+    torch::Tensor tensor;
+    WholeTensor whole;
+  };
+  std::map<std::string, Entry> entries_;
 };
 
 // Returns which of so many workers writes each of the tensors that all of them have, so that each writes about as many

@@ -42,9 +42,9 @@ void make_whole(const MirroredModule& module) {
   SharedParameters::Wholes wholes;
   for (const ModuleTensor& parameter : distinct_parameters(*module.copies().front())) {
     if (SharedParameters::of(parameter.tensor) == nullptr) continue;
-    const torch::Tensor whole = SharedParameters::whole(parameter.tensor, wholes);
     for (const auto& copy : module.copies()) {
       torch::Tensor own = copy->named_parameters()[parameter.name];
+      const torch::Tensor whole = SharedParameters::whole(own, wholes);
       const torch::Tensor memory = torch::empty_strided(own.sizes(), own.strides(), own.options().requires_grad(false));
       own.set_data(memory.copy_(whole));
       own.mutable_grad().reset();

@@ -35,6 +35,12 @@ void require_parts_here(const std::string& rule, const std::string& name, const 
 
 }  // namespace
 
+SliceOfPart OptimizerState::slice_of(const Exchange::OwnSlots& own) const {
+  return {.cut = flat_.layout().find(flat_.parameters()[own.parameter].name),
+          .local_id = own.local_id,
+          .elements = own.elements};
+}
+
 std::vector<TensorPiece> OptimizerState::pieces() const {
   std::vector<TensorPiece> own;
   NamedTensors whole = save_numbers();
@@ -44,15 +50,19 @@ std::vector<TensorPiece> OptimizerState::pieces() const {
   if (const auto parts = exchange_.own_slots()) {
     for (const Exchange::OwnSlots& part : *parts) {
       const FlatParameter& parameter = flat_.parameters()[part.parameter];
-      if (!writers.writes(core_.plan().sharding.axis, part.local_id, part.parameter)) continue;
+      const SliceOfPart slice = slice_of(part);
+      std::set<std::string> axes = {core_.plan().sharding.axis};
+      if (slice.cut != nullptr) axes.insert(slice.cut->axis);
+      if (!writers.writes(axes, part.local_id, part.parameter)) continue;
       const std::vector<SlotKind> kinds = slots_of(parameter);
       for (std::size_t s = 0; s < kinds.size(); ++s) {
-        own.push_back({.name = parameter.name + "/" + kinds[s].name,
-                       .whole = {.dtype = part.values[s].scalar_type(),
-                                 .shape = parameter.shape,
-                                 .order = order_of_memory(parameter)},
-                       .runs = {.offset = part.elements.begin, .length = part.elements.size()},
-                       .values = part.values[s]});
+        const WholeTensor whole_slot{.dtype = part.values[s].scalar_type(),
+                                     .shape = flat_.layout().whole_sizes(parameter.name, parameter.shape),
+                                     .order = order_of_memory(parameter)};
+        const std::string name = parameter.name + "/" + kinds[s].name;
+        for (TensorPiece& piece : pieces_of_slice(core_, slice, name, whole_slot, part.values[s])) {
+          own.push_back(std::move(piece));
+        }
       }
     }
     for (const FlatParameter& parameter : flat_.parameters()) {
@@ -61,7 +71,8 @@ std::vector<TensorPiece> OptimizerState::pieces() const {
         whole.emplace_back(parameter.name + "/" + slot.name, torch::empty(parameter.shape));
     }
   } else {
-    each_slot(exchange_.slots(), [&](const std::string& name, const torch::Tensor& slot, const Place& place) {
+    const std::vector<Exchange::Slots> slots = exchange_.slots_of_all();
+    each_slot(slots.front(), [&](const std::string& name, const torch::Tensor& slot, const Place& place) {
       const std::string& parameter = flat_.parameters()[place.parameter].name;
       const ParameterCut* cut = flat_.layout().find(parameter);
       if (!flat_.counted().empty()) {  // the first worker that has the parameter
@@ -71,12 +82,12 @@ std::vector<TensorPiece> OptimizerState::pieces() const {
       if (cut == nullptr) return whole.emplace_back(name, slot), void();
       if (rule_.rule().left_out(place.slot, slot.dim())) {
         require_parts_here(rule_.name(), name, *cut);
-        return whole.emplace_back(name, whole_slot(place)), void();
+        return whole.emplace_back(name, whole_slot(place, slots)), void();
       }
       for (std::size_t r = 0; r < progress_.size(); ++r) {
         const auto me = static_cast<int>(r);
-        if (!writers.writes(cut->axis, me, place.parameter)) continue;
-        TensorPiece piece = whole_piece(name, part_of_slot(place, me));
+        if (!writers.writes({cut->axis}, me, place.parameter)) continue;
+        TensorPiece piece = whole_piece(name, part_of_slot(place, slots[r]));
         piece.whole.shape = flat_.layout().whole_sizes(parameter, slot.sizes());
         piece.runs = runs_of_part(core_, *cut, piece.whole.shape, me);
         own.push_back(std::move(piece));
@@ -93,11 +104,13 @@ void OptimizerState::load_pieces(const TensorSource& source) {
   for (const char* name : {kIterations, kLossScaleEntry, kGoodSteps, kLearningRateEntry}) {
     if (source.find(name) != nullptr) numbers[name] = source.read_whole(name);
   }
+  const auto parts = exchange_.own_slots();
+  parts ? load_own_slots(source, *parts) : load_slots(source);
+  tell_missing([&](const std::string& name) { return source.find(name) != nullptr; });
   require_slot(source, kIterations, {});
   const auto iterations = numbers.at(kIterations).item<int64_t>();
-  tell_missing([&](const std::string& name) { return source.find(name) != nullptr; });
-  const auto parts = exchange_.own_slots();
-  parts ? load_own_slots(source, *parts) : load_slots(source, iterations);
+  if (!parts) exchange_.spread_slots(iterations);
+  if (!parts) load_cut_slots(source);
   restart(iterations, numbers);
 }
 
@@ -106,32 +119,41 @@ void OptimizerState::load_own_slots(const TensorSource& source, const std::vecto
     const std::vector<SlotKind> kinds = slots_of(parameter);
     for (std::size_t s = 0; s < kinds.size(); ++s) {
       const std::string name = parameter.name + "/" + kinds[s].name;
-      if (!is_missing(source, name, s)) require_slot(source, name, parameter.shape);
+      if (is_missing(source, name, s)) continue;
+      require_slot(source, name, flat_.layout().whole_sizes(parameter.name, parameter.shape));
     }
   }
   for (const Exchange::OwnSlots& part : parts) {
     const FlatParameter& parameter = flat_.parameters()[part.parameter];
-    const Runs runs{.offset = part.elements.begin, .length = part.elements.size()};
     const std::vector<SlotKind> kinds = slots_of(parameter);
     for (std::size_t s = 0; s < kinds.size(); ++s) {
       torch::Tensor own = part.values[s];
       const std::string name = parameter.name + "/" + kinds[s].name;
-      is_missing(source, name, s) ? own.zero_() : own.copy_(source.read(name, runs, order_of_memory(parameter)));
+      if (is_missing(source, name, s)) {
+        own.zero_();
+        continue;
+      }
+      WholeTensor whole = *source.find(name);
+      whole.order = order_of_memory(parameter);
+      own.copy_(read_slice(core_, slice_of(part), name, whole, source));
     }
   }
 }
 
-void OptimizerState::load_slots(const TensorSource& source, int64_t iterations) {
+void OptimizerState::load_slots(const TensorSource& source) {
   const ParameterLayout& layout = flat_.layout();
-  const Exchange::Slots slots = exchange_.slots_to_load();
-  each_slot(slots, [&](const std::string& name, torch::Tensor slot, const Place& place) {
+  each_slot(exchange_.slots(), [&](const std::string& name, torch::Tensor slot, const Place& place) {
     const std::string& parameter = flat_.parameters()[place.parameter].name;
     if (is_missing(source, name, place.slot)) return slot.zero_(), void();
     require_slot(source, name, layout.whole_sizes(parameter, slot.sizes()));
     if (layout.find(parameter) == nullptr) slot.copy_(source.read_whole(name));
   });
-  exchange_.spread_slots(slots, iterations);
-  each_slot(slots, [&](const std::string& name, const torch::Tensor& /*slot*/, const Place& place) {
+}
+
+void OptimizerState::load_cut_slots(const TensorSource& source) {
+  const ParameterLayout& layout = flat_.layout();
+  if (!layout.cuts_any()) return;
+  each_slot(exchange_.slots(), [&](const std::string& name, const torch::Tensor& /*slot*/, const Place& place) {
     const ParameterCut* cut = layout.find(flat_.parameters()[place.parameter].name);
     const auto rank = static_cast<int64_t>(flat_.parameters()[place.parameter].shape.size());
     const bool is_absent = is_missing(source, name, place.slot);
@@ -142,7 +164,7 @@ void OptimizerState::load_slots(const TensorSource& source, int64_t iterations) 
         set_part_of_slot(place, static_cast<int>(r), whole);
         continue;
       }
-      torch::Tensor own = part_of_slot(place, static_cast<int>(r));
+      torch::Tensor own = part_of_slot(place, exchange_.slots_of(static_cast<int>(r)));
       if (is_absent) {
         own.zero_();
         continue;

@@ -74,17 +74,17 @@ void OptimizerState::set_learning_rate(Schedule schedule) {
   rate_is_set_ = schedule_.is_constant();
 }
 
-torch::Tensor OptimizerState::part_of_slot(const Place& place, int replica) const {
+torch::Tensor OptimizerState::part_of_slot(const Place& place, const Exchange::Slots& slots) const {
   const std::size_t group = flat_.parameters()[place.parameter].group;
-  return flat_.part_of(exchange_.slots_of(replica)[group][place.slot], place.parameter);
+  return flat_.part_of(slots[group][place.slot], place.parameter);
 }
 
-torch::Tensor OptimizerState::whole_slot(const Place& place) const {
+torch::Tensor OptimizerState::whole_slot(const Place& place, const std::vector<Exchange::Slots>& slots) const {
   const std::string& parameter = flat_.parameters()[place.parameter].name;
-  const torch::Tensor first = part_of_slot(place, 0);
+  const torch::Tensor first = part_of_slot(place, slots.front());
   const std::optional<int64_t> left_out = rule_.rule().left_out(place.slot, first.dim());
   torch::Tensor whole = flat_.layout().whole(parameter, [&](int r) {
-    const torch::Tensor part = part_of_slot(place, r);
+    const torch::Tensor part = part_of_slot(place, slots[static_cast<std::size_t>(r)]);
     return left_out ? for_each_element(part, *left_out) : part;
   });
   if (!left_out) return whole;
@@ -95,7 +95,7 @@ torch::Tensor OptimizerState::whole_slot(const Place& place) const {
 
 void OptimizerState::set_part_of_slot(const Place& place, int replica, const torch::Tensor& whole) const {
   const std::string& parameter = flat_.parameters()[place.parameter].name;
-  torch::Tensor slot = part_of_slot(place, replica);
+  torch::Tensor slot = part_of_slot(place, exchange_.slots_of(replica));
   const std::optional<int64_t> left_out = rule_.rule().left_out(place.slot, slot.dim());
   if (!left_out) return slot.copy_(flat_.layout().part(parameter, whole, replica)), void();
   const torch::Tensor given = whole.contiguous(slot.suggest_memory_format());
@@ -115,10 +115,10 @@ std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::save_numbers(
 
 std::vector<std::pair<std::string, torch::Tensor>> OptimizerState::save() const {
   std::vector<std::pair<std::string, torch::Tensor>> list = save_numbers();
-  const Exchange::Slots slots = exchange_.slots();
-  each_slot(slots, [&](const std::string& name, const torch::Tensor& slot, const Place& place) {
+  const std::vector<Exchange::Slots> slots = exchange_.slots_of_all();
+  each_slot(slots.front(), [&](const std::string& name, const torch::Tensor& slot, const Place& place) {
     const std::string& parameter = flat_.parameters()[place.parameter].name;
-    list.emplace_back(name, flat_.layout().find(parameter) == nullptr ? slot.clone() : whole_slot(place));
+    list.emplace_back(name, flat_.layout().find(parameter) == nullptr ? slot.clone() : whole_slot(place, slots));
   });
   return has_stages(core_) ? with_others(list) : list;
 }
@@ -183,46 +183,7 @@ void OptimizerState::tell_missing(const std::function<bool(const std::string&)>&
 }
 
 void OptimizerState::load(const std::vector<std::pair<std::string, torch::Tensor>>& state) {
-  const torch::NoGradGuard no_grad;
-  const std::map<std::string, torch::Tensor> given(state.begin(), state.end());
-  const auto take = [&](const std::string& name) {
-    const auto item = given.find(name);
-    if (item != given.end()) return item->second;
-    fail<NotFound>("[optimizer] load_state: there is no \"", name, "\" among the ", given.size(), " tensors",
-                   other_formulation(name, [&](const std::string& other) { return given.contains(other); }));
-  };
-  const Exchange::Slots slots = exchange_.slots_to_load();
-  const ParameterLayout& layout = flat_.layout();
-  const auto is_missing = [&](const std::string& name, const Place& place) {
-    return may_be_missing(place.slot) && !given.contains(name);
-  };
-  each_slot(slots, [&](const std::string& name, torch::Tensor slot, const Place& place) {
-    if (is_missing(name, place)) return slot.zero_(), void();
-    const torch::Tensor value = take(name);
-    const std::string& parameter = flat_.parameters()[place.parameter].name;
-    const std::vector<int64_t> wanted = layout.whole_sizes(parameter, slot.sizes());
-    if (value.sizes() != c10::IntArrayRef(wanted)) {
-      fail<InvalidArgument>("[optimizer] load_state: \"", name, "\" has shape ", value.sizes(), ", wanted ",
-                            c10::IntArrayRef(wanted));
-    }
-    slot.copy_(layout.part(parameter, value, 0));
-  });
-  tell_missing([&](const std::string& name) { return given.contains(name); });
-  const auto iterations = take(kIterations).item<int64_t>();
-  exchange_.spread_slots(slots, iterations);
-  each_slot(slots, [&](const std::string& name, const torch::Tensor& /*slot*/, const Place& place) {
-    const std::string& parameter = flat_.parameters()[place.parameter].name;
-    if (layout.find(parameter) == nullptr) return;
-    for (std::size_t r = 0; r < progress_.size(); ++r) {
-      const auto me = static_cast<int>(r);
-      if (is_missing(name, place)) {
-        part_of_slot(place, me).zero_();
-      } else {
-        set_part_of_slot(place, me, take(name));
-      }
-    }
-  });
-  restart(iterations, given);
+  load_pieces(TensorsByName(state));
 }
 
 void OptimizerState::restart(int64_t iterations, const Given& numbers) {
@@ -246,22 +207,16 @@ void OptimizerState::put_averages() {
   const torch::NoGradGuard no_grad;
   exchange_.bring_together();
   if (!rule_.rule().keeps_averages() || iterations() == 0) return;
-  if (flat_.layout().cuts_any()) {
-    for (std::size_t g = 0; g < flat_.groups().size(); ++g) {
-      for (std::size_t r = 0; r < progress_.size(); ++r) {
-        flat_.groups()[g].copies[r].copy_(average_in(exchange_.slots_of(static_cast<int>(r))[g]));
-      }
-    }
-    return;
-  }
-  const Exchange::Slots all = exchange_.slots();
-  if (all.empty()) {
+  const std::vector<Exchange::Slots> all = exchange_.slots_of_all();
+  if (all.front().empty()) {
     fail<FailedPrecondition>("[optimizer] finalize_variable_values: this task has no averages of ", rule_.name(),
                              "'s parameters; the coordinator of the parameter servers has them");
   }
-  std::vector<torch::Tensor> averages;
-  for (const auto& slots : all) averages.push_back(average_in(slots));
-  exchange_.set_values(averages);
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    std::vector<torch::Tensor> averages;
+    for (const auto& slots : all[r]) averages.push_back(average_in(slots));
+    exchange_.set_values(static_cast<int>(r), averages);
+  }
 }
 
 // Makes the rate what it was. A schedule that the program has set is the program's own and stays.

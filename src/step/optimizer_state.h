@@ -20,6 +20,7 @@
 #include "step/flat_parameters.h"
 #include "step/scaling.h"
 #include "step/update/slots.h"
+#include "strategy/module_pieces.h"
 
 namespace cohort {
 
@@ -158,11 +159,15 @@ class OptimizerState {
   // Returns the number here of each of FlatParameters::all_names(); nothing where another process has the parameter.
   std::vector<std::optional<std::size_t>> numbers_of_all() const;
   void load_own_slots(const TensorSource& source, const std::vector<Exchange::OwnSlots>& parts);
-  void load_slots(const TensorSource& source, int64_t iterations);
-  // Returns the slot that a replica has for its part of a parameter.
-  torch::Tensor part_of_slot(const Place& place, int replica) const;
-  // Returns the slot of a whole parameter, which is cut; as ParameterLayout::whole().
-  torch::Tensor whole_slot(const Place& place) const;
+  void load_slots(const TensorSource& source);
+  // Gives each replica its parts of slots of parameters that are cut.
+  void load_cut_slots(const TensorSource& source);
+  // Returns what of a parameter such slots are.
+  SliceOfPart slice_of(const Exchange::OwnSlots& own) const;
+  // Returns the slot that a replica, which has these slots, has for its part of a parameter.
+  torch::Tensor part_of_slot(const Place& place, const Exchange::Slots& slots) const;
+  // Returns the slot of a whole parameter, which is cut, of those of the local replicas; as ParameterLayout::whole().
+  torch::Tensor whole_slot(const Place& place, const std::vector<Exchange::Slots>& slots) const;
   // Sets a replica's part of it.
   void set_part_of_slot(const Place& place, int replica, const torch::Tensor& whole) const;
 

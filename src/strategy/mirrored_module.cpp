@@ -109,7 +109,12 @@ std::size_t load_tensor(const ModuleTensor& own, const std::map<std::string, tor
   }
   if (names.empty()) return 0;
   if (SharedParameters* shards = SharedParameters::of(own.tensor)) {
-    shards->load(own.tensor, given.at(names.front()));
+    const torch::Tensor& value = given.at(names.front());
+    if (layout.find(own.name) == nullptr) {
+      shards->load(own.tensor, value);
+    } else {
+      shards->load_part(own.tensor, layout.part(own.name, value, local_id));
+    }
   } else if (!is_absent(own.tensor)) {
     own.tensor.detach().copy_(layout.part(own.name, given.at(names.front()), local_id));
   }
@@ -130,6 +135,18 @@ void start_from_chief(const StrategyCore& core, const NamedTensors& parameters, 
   }
   core.broadcast_from_chief(tensors);
   if (shared != nullptr) shared->spread_from_chief();
+}
+
+// A parameter on each copy, by local replica.
+std::vector<torch::Tensor> on_copies(const std::vector<std::shared_ptr<torch::nn::Module>>& copies,
+                                     const std::string& parameter) {
+  std::vector<torch::Tensor> list;
+  for (const auto& copy : copies) {
+    const NamedTensors own = parameters_of(*copy);
+    const auto found = std::find_if(own.begin(), own.end(), [&](const auto& each) { return each.first == parameter; });
+    list.push_back(found->second);
+  }
+  return list;
 }
 
 // Returns for each buffer of a module whether it becomes the mean over the replicas; of others the first one counts.
@@ -228,22 +245,30 @@ void MirroredModule::copy_from_chief() const {
     }
     copy_values(buffers, buffers_of(*copies_[i]));
   }
-  const torch::NoGradGuard no_grad;
-  for (const auto& [cut, how] : layout_->cuts()) {
-    const torch::Tensor whole = layout_->chiefs_whole(cut, own_part(cut));
-    for (std::size_t i = 0; i < copies_.size(); ++i) {
-      own_part(cut)(static_cast<int>(i)).copy_(layout_->part(cut, whole, static_cast<int>(i)));
-    }
-  }
+  copy_parts_from_chief();
 }
 
-std::function<torch::Tensor(int local_id)> MirroredModule::own_part(const std::string& parameter) const {
-  const NamedTensors list = parameters_of(*copies_.front());
-  const auto is_it = [&](const auto& each) { return each.first == parameter; };
-  const auto index = static_cast<std::size_t>(std::find_if(list.begin(), list.end(), is_it) - list.begin());
-  return [this, index](int local_id) {
-    return parameters_of(*copies_[static_cast<std::size_t>(local_id)])[index].second.detach();
-  };
+// What was loaded on the chief alone is not in the slices of other workers yet. All workers gather, though.
+void MirroredModule::copy_parts_from_chief() const {
+  const torch::NoGradGuard no_grad;
+  SharedParameters::Wholes wholes;
+  for (const auto& [name, how] : layout_->cuts()) {
+    const std::vector<torch::Tensor> own = on_copies(copies_, name);
+    std::vector<torch::Tensor> parts;
+    for (const torch::Tensor& each : own) {
+      parts.push_back(SharedParameters::whole(each, wholes));
+      const SharedParameters* const shards = SharedParameters::of(each);
+      const torch::Tensor loaded = shards == nullptr ? torch::Tensor() : shards->loaded_part(each);
+      if (loaded.defined()) parts.back() = loaded;
+    }
+    const torch::Tensor whole =
+        layout_->chiefs_whole(name, [&](int local_id) { return parts[static_cast<std::size_t>(local_id)]; });
+    for (std::size_t i = 0; i < own.size(); ++i) {
+      const torch::Tensor part = layout_->part(name, whole, static_cast<int>(i));
+      SharedParameters* const shards = SharedParameters::of(own[i]);
+      shards == nullptr ? static_cast<void>(own[i].detach().copy_(part)) : shards->fill(own[i], part);
+    }
+  }
 }
 
 void MirroredModule::train(bool on) const {
@@ -289,7 +314,9 @@ NamedTensors MirroredModule::state() const {
   }
   for (const auto& [cut, how] : layout_->cuts()) {
     const auto is_it = [&, &name = cut](const auto& each) { return each.first == name; };
-    std::find_if(list.begin(), list.end(), is_it)->second = layout_->whole(cut, own_part(cut));
+    const std::vector<torch::Tensor> own = on_copies(copies_, cut);
+    std::find_if(list.begin(), list.end(), is_it)->second = layout_->whole(
+        cut, [&](int local_id) { return SharedParameters::whole(own[static_cast<std::size_t>(local_id)], wholes); });
   }
   for (auto& buffer : mean_buffers()) list.emplace_back(std::move(buffer.first), buffer.second.detach());
   return list;

@@ -58,13 +58,17 @@ void require_fit(const std::string& name, const WholeTensor& given, const torch:
                         ", the module wants ", own.scalar_type(), c10::IntArrayRef(wanted));
 }
 
-void load_shared(const TensorSource& source, const std::string& name, const OnCopies& tensor) {
-  for (const torch::Tensor& parameter : tensor.copies) {
+void load_shared(const StrategyCore& core, const TensorSource& source, const std::string& name, const OnCopies& tensor,
+                 const ParameterCut* cut) {
+  for (std::size_t r = 0; r < tensor.copies.size(); ++r) {
+    const torch::Tensor& parameter = tensor.copies[r];
     SharedParameters& shards = *SharedParameters::of(parameter);
     const auto own = shards.own_part(parameter);
     if (!own) continue;
-    const Runs runs{.offset = own->elements.begin, .length = own->elements.size()};
-    shards.fill_own_part(parameter, source.read(name, runs, order_of(parameter.sizes(), parameter.strides())));
+    WholeTensor whole = *source.find(name);
+    whole.order = order_of(parameter.sizes(), parameter.strides());
+    const SliceOfPart slice{.cut = cut, .local_id = static_cast<int>(r), .elements = own->elements};
+    shards.fill_own_part(parameter, read_slice(core, slice, name, whole, source));
   }
 }
 
@@ -94,19 +98,55 @@ std::optional<std::set<std::string>> held_first(const StrategyCore& core, const 
 
 }  // namespace
 
-Runs runs_of_part(const StrategyCore& core, const ParameterCut& cut, const std::vector<int64_t>& shape, int local_id) {
-  return runs_of(shape, {.dim = cut.dim,
-                         .part = place_on_line(core, cut.axis, core.replica_id(local_id)),
-                         .parts = cut.parts,
-                         .runs = cut.runs});
+Runs runs_of_part(const StrategyCore& core, const ParameterCut& cut, const std::vector<int64_t>& shape, int local_id,
+                  const std::vector<int64_t>& order) {
+  return runs_of(shape,
+                 {.dim = cut.dim,
+                  .part = place_on_line(core, cut.axis, core.replica_id(local_id)),
+                  .parts = cut.parts,
+                  .runs = cut.runs},
+                 order);
 }
 
-bool PartWriters::writes(std::string_view axis, int local_id, std::size_t parameter) {
-  // Each line along the axis has a replica with this part.
+std::vector<Runs> runs_of_slice(const StrategyCore& core, const SliceOfPart& slice, const WholeTensor& whole) {
+  if (slice.cut == nullptr) return {{.offset = slice.elements.begin, .length = slice.elements.size()}};
+  return runs_between(runs_of_part(core, *slice.cut, whole.shape, slice.local_id, whole.order), slice.elements.begin,
+                      slice.elements.end);
+}
+
+std::vector<TensorPiece> pieces_of_slice(const StrategyCore& core, const SliceOfPart& slice, const std::string& name,
+                                         const WholeTensor& whole, const torch::Tensor& values) {
+  std::vector<TensorPiece> pieces;
+  int64_t at = 0;
+  for (const Runs& runs : runs_of_slice(core, slice, whole)) {
+    pieces.push_back({.name = name, .whole = whole, .runs = runs, .values = values.narrow(0, at, runs.size())});
+    at += runs.size();
+  }
+  return pieces;
+}
+
+torch::Tensor read_slice(const StrategyCore& core, const SliceOfPart& slice, const std::string& name,
+                         const WholeTensor& whole, const TensorSource& source) {
+  std::vector<torch::Tensor> parts;
+  for (const Runs& runs : runs_of_slice(core, slice, whole)) parts.push_back(source.read(name, runs, whole.order));
+  return at::cat(parts);
+}
+
+bool PartWriters::writes(const std::set<std::string>& axes, int local_id, std::size_t parameter) {
+  // The number of a replica among those that have the same part.
   const Topology& topology = core_.topology();
-  const auto [lines, is_new] = lines_.try_emplace(std::string(axis));
-  if (is_new) lines->second = writers_of(sizes_, topology.size() / topology.axis(axis).size);
-  return lines->second[parameter] == topology.line_number(axis, core_.replica_id(local_id));
+  const Coordinate position = topology.coordinate(core_.replica_id(local_id));
+  int number = 0;
+  int count = 1;
+  for (std::size_t a = 0; a < topology.axes().size(); ++a) {
+    const Axis& axis = topology.axes()[a];
+    if (axes.contains(axis.name)) continue;
+    number = number * axis.size + position[a];
+    count *= axis.size;
+  }
+  const auto [writers, is_new] = writers_.try_emplace(axes);
+  if (is_new) writers->second = writers_of(sizes_, count);
+  return writers->second[parameter] == number;
 }
 
 std::vector<TensorPiece> own_share(const StrategyCore& core, const NamedTensors& tensors) {
@@ -153,20 +193,21 @@ std::vector<TensorPiece> pieces_of(const MirroredModule& module, Commons commons
     }
     for (std::size_t r = 0; r < copies.size(); ++r) {
       const auto me = static_cast<int>(r);
-      TensorPiece piece{.name = first.name, .whole = {.dtype = first.tensor.scalar_type()}};
-      if (shared && writers.writes(axis, me, p)) {
-        const auto own = SharedParameters::of(copies[r])->own_part(copies[r]);
-        if (!own) continue;
-        piece.whole.shape = copies[r].sizes().vec();
-        piece.whole.order = order_of(copies[r].sizes(), copies[r].strides());
-        piece.runs = {.offset = own->elements.begin, .length = own->elements.size()};
-        piece.values = own->values;
-        pieces.push_back(std::move(piece));
-      } else if (cut != nullptr && writers.writes(cut->axis, me, p)) {
-        piece.whole.shape = layout.whole_sizes(first.name, copies[r].sizes());
-        piece.runs = runs_of_part(core, *cut, piece.whole.shape, me);
-        piece.values = copies[r].detach();
-        pieces.push_back(std::move(piece));
+      std::set<std::string> axes;
+      if (shared) axes.insert(axis);
+      if (cut != nullptr) axes.insert(cut->axis);
+      if (axes.empty() || !writers.writes(axes, me, p)) continue;
+      WholeTensor wanted{.dtype = first.tensor.scalar_type(),
+                         .shape = layout.whole_sizes(first.name, copies[r].sizes())};
+      if (!shared) {
+        const Runs runs = runs_of_part(core, *cut, wanted.shape, me);
+        pieces.push_back({.name = first.name, .whole = std::move(wanted), .runs = runs, .values = copies[r].detach()});
+      } else if (const auto own = SharedParameters::of(copies[r])->own_part(copies[r])) {
+        wanted.order = order_of(copies[r].sizes(), copies[r].strides());
+        const SliceOfPart slice{.cut = cut, .local_id = me, .elements = own->elements};
+        for (TensorPiece& piece : pieces_of_slice(core, slice, first.name, wanted, own->values)) {
+          pieces.push_back(std::move(piece));
+        }
       }
     }
   }
@@ -195,7 +236,7 @@ void load_pieces(const MirroredModule& module, const TensorSource& source) {
     if (is_absent(first.tensor)) continue;
     const ParameterCut* cut = layout.find(first.name);
     if (SharedParameters::of(first.tensor) != nullptr) {
-      load_shared(source, name, tensor);
+      load_shared(core, source, name, tensor, cut);
     } else if (cut != nullptr) {
       load_cut(core, source, name, tensor, *cut);
     } else {

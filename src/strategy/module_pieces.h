@@ -6,11 +6,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "base/slices.h"
 #include "base/tensor_piece.h"
 #include "cohort/mirrored.h"
 #include "strategy/core.h"
@@ -18,23 +19,42 @@
 
 namespace cohort {
 
-// Who writes the parts of parameters that are divided along axes: each replica of a line has a part of its own, and
-// lines beside each other have the same ones, which they share so that each writes about as much.
+// Who writes the parts of parameters that are divided along axes: replicas that differ in their places on these axes
+// have parts of their own. Those that differ on other axes alone have the same ones, of which each writes about as
+// much.
 class PartWriters {
  public:
   // `sizes` are those of all parameters.
   PartWriters(const StrategyCore& core, std::vector<int64_t> sizes) : core_(core), sizes_(std::move(sizes)) {}
-  // Returns whether a local replica writes its part of a parameter that is divided along the axis.
-  bool writes(std::string_view axis, int local_id, std::size_t parameter);
+  // Returns whether a local replica writes its part of a parameter that is divided along these axes.
+  bool writes(const std::set<std::string>& axes, int local_id, std::size_t parameter);
 
  private:
   const StrategyCore& core_;
   std::vector<int64_t> sizes_;
-  std::map<std::string, std::vector<int>, std::less<>> lines_;  // [parameter], by axis
+  std::map<std::set<std::string>, std::vector<int>> writers_;  // [parameter], by axes
 };
 
-// Returns the elements of a whole that a local replica has of a parameter that is cut.
-Runs runs_of_part(const StrategyCore& core, const ParameterCut& cut, const std::vector<int64_t>& shape, int local_id);
+// Returns the elements of a whole of this shape that a local replica has of a parameter that is cut, in an order of its
+// dimensions.
+Runs runs_of_part(const StrategyCore& core, const ParameterCut& cut, const std::vector<int64_t>& shape, int local_id,
+                  const std::vector<int64_t>& order = {});
+
+// What a local replica has of a parameter that the replicas share: a slice of the parameter, or of its part where it is
+// cut (`cut` is null where not).
+struct SliceOfPart {
+  const ParameterCut* cut = nullptr;
+  int local_id = 0;
+  Slice elements;  // of the parameter or the part as it lies in memory
+};
+// Returns the elements of the whole that a slice has: at most three, in the order of the slice.
+std::vector<Runs> runs_of_slice(const StrategyCore& core, const SliceOfPart& slice, const WholeTensor& whole);
+// Returns the pieces that a slice, which has these values, is.
+std::vector<TensorPiece> pieces_of_slice(const StrategyCore& core, const SliceOfPart& slice, const std::string& name,
+                                         const WholeTensor& whole, const torch::Tensor& values);
+// Reads the elements of a slice.
+torch::Tensor read_slice(const StrategyCore& core, const SliceOfPart& slice, const std::string& name,
+                         const WholeTensor& whole, const TensorSource& source);
 
 // Returns the pieces of those tensors which this worker writes, of some that all of them have. Under local SGD the
 // chief writes all.

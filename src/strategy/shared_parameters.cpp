@@ -18,8 +18,9 @@ torch::Tensor SharedParameters::whole(const torch::Tensor& parameter, Wholes& wh
   const torch::NoGradGuard no_grad;
   const Place* place = Place::of(parameter);
   if (place == nullptr) return parameter.detach();
-  torch::Tensor& unit = wholes[{place->shared.get(), place->unit}];
-  if (!unit.defined()) unit = place->shared->whole_unit(place->unit);
+  std::vector<torch::Tensor>& units = wholes[{place->shared.get(), place->unit}];
+  if (units.empty()) units = place->shared->whole_unit(place->unit);
+  const torch::Tensor& unit = units[static_cast<std::size_t>(place->local_id)];
   return unit.as_strided(parameter.sizes(), parameter.strides(), parameter.storage_offset());
 }
 

@@ -45,9 +45,10 @@ class SharedParameters {
   static SharedParameters* of(const torch::Tensor& tensor);
   // Returns what tells a unit's storage from others.
   static const void* home(const torch::Tensor& parameter);
-  // Returns a module's parameter with all of its elements, a tensor of its own: `wholes` keeps the units that are there
-  // already. A collective of all workers, outside run(), that takes the parameters in the same order.
-  using Wholes = std::map<std::pair<const SharedParameters*, std::size_t>, torch::Tensor>;
+  // Returns a parameter of a local replica with all of its elements, a tensor of its own: `wholes` keeps the units that
+  // are there already, [local replica]. A collective of all workers, outside run(), that takes the parameters in the
+  // same order.
+  using Wholes = std::map<std::pair<const SharedParameters*, std::size_t>, std::vector<torch::Tensor>>;
   static torch::Tensor whole(const torch::Tensor& parameter, Wholes& wholes);
 
   const std::vector<ParameterUnit>& units() const { return units_; }
@@ -70,6 +71,10 @@ class SharedParameters {
   virtual void fill(const torch::Tensor& parameter, const torch::Tensor& value) = 0;
   // Does the same, and keeps the value for spread_from_chief() until parameters are gathered again.
   virtual void load(const torch::Tensor& parameter, const torch::Tensor& value) = 0;
+  // Does the same with the part of a parameter that the replica's line has (ParameterLayout), for loaded_part().
+  virtual void load_part(const torch::Tensor& parameter, const torch::Tensor& part) = 0;
+  // Returns what load_part() gave a replica, until parameters are gathered again; undefined: nothing.
+  virtual torch::Tensor loaded_part(const torch::Tensor& parameter) const = 0;
   // Gives all slices on all workers what was loaded on the chief since the last operation. A collective of all workers.
   virtual void spread_from_chief() = 0;
 
@@ -88,8 +93,8 @@ class SharedParameters {
  protected:
   explicit SharedParameters(std::vector<ParameterUnit> units) : units_(std::move(units)) {}
 
-  // Returns all elements of a unit. A collective of all workers.
-  virtual torch::Tensor whole_unit(std::size_t unit) const = 0;
+  // Returns all elements of a unit, [local replica]. A collective of all workers.
+  virtual std::vector<torch::Tensor> whole_unit(std::size_t unit) const = 0;
   // Takes notice that a unit's storage is gone, and with it the parameters that were its views.
   virtual void forget(std::size_t unit, int local_id) = 0;
 

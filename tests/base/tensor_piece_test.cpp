@@ -43,6 +43,49 @@ TEST(TensorPiece, RunsOfASliceAreItsElements) {
   EXPECT_THAT(elements(packed), ElementsAre(2, 3, 6, 7, 10, 11));
 }
 
+// A part of a whole that lies in another order, such as channels last.
+TEST(TensorPiece, RunsOfASliceAreCountedInTheOrderOfTheDimensions) {
+  const std::vector<int64_t> shape = {4, 6, 5};
+  const std::vector<int64_t> order = {0, 2, 1};
+  const torch::Tensor numbers = numbered({4, 5, 6}).permute({0, 2, 1});  // [shape], in memory by `order`
+  for (const int64_t dim : {0, 1}) {
+    for (const int64_t part : {0, 1}) {
+      const int64_t size = shape[static_cast<std::size_t>(dim)] / 2;
+      const Runs runs = runs_of(shape, {.dim = dim, .part = part, .parts = 2}, order);
+      EXPECT_EQ(elements(runs), list_of(numbers.narrow(dim, part * size, size).permute(order))) << dim << " " << part;
+    }
+  }
+}
+
+TEST(TensorPiece, RunsBetweenTwoElementsAreTheirs) {
+  for (const Runs& runs : {Runs{.offset = 3, .length = 20}, Runs{.offset = 2, .length = 4, .stride = 9, .count = 5}}) {
+    const std::vector<int64_t> all = elements(runs);
+    for (int64_t begin = 0; begin <= runs.size(); ++begin) {
+      for (int64_t end = begin; end <= runs.size(); ++end) {
+        std::vector<int64_t> found;
+        const std::vector<Runs> parts = runs_between(runs, begin, end);
+        EXPECT_LE(parts.size(), 3u);
+        for (const Runs& part : parts) {
+          for (const int64_t each : elements(part)) found.push_back(each);
+        }
+        EXPECT_EQ(found, std::vector<int64_t>(all.begin() + begin, all.begin() + end)) << begin << " to " << end;
+      }
+    }
+  }
+}
+
+TEST(TensorPiece, TensorsByNameAreReadInPieces) {
+  const torch::Tensor tensor = numbered({4, 6});
+  const TensorsByName source({{"a", tensor}, {"b", torch::ones({2})}});
+  EXPECT_THAT(source.names(), ElementsAre("a", "b"));
+  EXPECT_EQ(source.find("c"), nullptr);
+  EXPECT_THAT(source.find("a")->shape, ElementsAre(4, 6));
+  EXPECT_TRUE(torch::equal(source.read_whole("a"), tensor));
+  const Runs columns = runs_of({4, 6}, {.dim = 1, .part = 1, .parts = 3});
+  EXPECT_EQ(list_of(source.read("a", columns, {})), list_of(tensor.slice(1, 2, 4)));
+  EXPECT_EQ(list_of(source.read("a", {.offset = 4, .length = 4}, {1, 0})), list_of(tensor.slice(1, 1, 2)));
+}
+
 TEST(TensorPiece, CommonElementsAreThoseOfBoth) {
   const std::vector<Runs> lists = {{.offset = 3, .length = 20},
                                    {.offset = 1, .length = 3, .stride = 7, .count = 4},

@@ -87,6 +87,19 @@ TEST(MeshInProcesses, ParametersSharedAlongOneOfTwoAxesLearnAsOnOneDevice) {
   }
 }
 
+// Each process has both parts of parameters; the states of each are shared between the two.
+TEST(MeshInProcesses, SharedStatesOfPartsLearnAsOnOneDevice) {
+  const mesh_runs::Net net = mesh_runs::nets()[3];
+  const Optimizer adam = Adam({.learning_rate = 0.02, .gradient = {.global_clipnorm = 0.5}});
+  const Outcome wanted = mesh_runs::under(OneDeviceStrategy("/CPU:0"), net, adam);
+  for (const int stage : {1, 2, 3}) {
+    SCOPED_TRACE(stage);
+    const Strategy strategy =
+        over_processes(mesh_of(kBesideTheBatch), {.layout = net.layout, .sharding = mesh_runs::shared_states(stage)});
+    expect_like(mesh_runs::under(strategy, net, adam), wanted);
+  }
+}
+
 // Numbers of parameters that three do not divide.
 TEST(MeshInThreeProcesses, SharedStatesLearnAsOnOneDevice) {
   const mesh_runs::Net net = mesh_runs::nets()[0];

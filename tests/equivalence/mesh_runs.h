@@ -18,6 +18,13 @@ inline constexpr int64_t kEpochs = 4;
 inline constexpr int64_t kRows = 4 * 12 + 1;  // five steps a pass; the last batch leaves a share empty
 inline constexpr int64_t kClasses = 6;
 
+// Every layer is a unit in stage 3.
+inline ShardingOptions shared_states(int stage) {
+  ShardingOptions options{.stage = stage};
+  if (stage == 3) options.min_unit_bytes = 0;
+  return options;
+}
+
 struct Net {
   std::string name;
   std::vector<Layer> layers;

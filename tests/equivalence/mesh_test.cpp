@@ -1,5 +1,6 @@
 // Models whose parameters are cut along an axis of a mesh against one device: 20 steps of Adam in float64, with short
 // last batches and empty shares.
+#include <gmock/gmock.h>
 #include <torch/torch.h>
 
 #include "tests/equivalence/mesh_runs.h"
@@ -51,6 +52,56 @@ TEST(Mesh, LearnsAsOneDevice) {
       expect_like(under(mesh_of(batch, model, net.layout), net, Adam({.learning_rate = 0.02})), wanted);
     }
   }
+}
+
+MeshStrategy sharded_mesh(int batch, int model, const LayoutMap& layout, int stage) {
+  return MeshStrategy(DeviceMesh({batch, model}, {"batch", "model"}, cpu_devices(batch * model)),
+                      {.layout = layout, .sharding = shared_states(stage)});
+}
+
+// The replicas of a line along the batch share the states of the parts that they have (ZeRO beside tensor parallelism).
+TEST(Mesh, SharesTheStatesOfParts) {
+  for (const Net& net : nets()) {
+    AdamOptions options{.learning_rate = 0.02};
+    options.ema.use_ema = true;
+    options.gradient.global_clipnorm = 0.05;
+    const Outcome wanted = under(OneDeviceStrategy("/CPU:0"), net, Adam(options));
+    for (const int stage : {1, 2, 3}) {
+      for (const auto& [batch, model] : {std::pair(1, 2), std::pair(2, 2), std::pair(3, 2)}) {
+        SCOPED_TRACE(c10::str(net.name, " on batch ", batch, " x model ", model, ", stage ", stage));
+        expect_like(under(sharded_mesh(batch, model, net.layout, stage), net, Adam(options)), wanted);
+      }
+    }
+  }
+}
+
+TEST(Mesh, SharedStatesKnowTheNormsOfWholeParameters) {
+  const Net net = nets()[3];
+  GradientOptions each, scaled;
+  each.clipnorm = 0.02;
+  scaled.global_clipnorm = 0.05;
+  scaled.loss_scale = LossScale{};
+  scaled.gradient_accumulation_steps = 2;
+  AdamOptions by_parameter{.learning_rate = 0.02};
+  by_parameter.gradient = each;
+  AdamOptions by_scale{.learning_rate = 0.02};
+  by_scale.gradient = scaled;
+  for (const Optimizer& rule : {Optimizer(Adam(by_parameter)), Optimizer(Adam(by_scale)),
+                                Optimizer(LAMB({.learning_rate = 0.02, .weight_decay = 0.1})),
+                                Optimizer(LARS({.learning_rate = 0.5, .weight_decay = 0.01}))}) {
+    const Outcome wanted = under(OneDeviceStrategy("/CPU:0"), net, rule);
+    for (const int stage : {1, 2, 3}) {
+      SCOPED_TRACE(c10::str(rule.name(), ", stage ", stage));
+      expect_like(under(sharded_mesh(2, 2, net.layout, stage), net, rule), wanted);
+    }
+  }
+}
+
+TEST(Mesh, RefusesAdafactorForSharedStatesOfParts) {
+  const Net net = nets()[3];
+  EXPECT_THAT(testing::error_of<Unimplemented>(
+                  [&] { (void)under(sharded_mesh(2, 2, net.layout, 1), net, Adafactor({.learning_rate = 0.05})); }),
+              ::testing::HasSubstr("Adafactor updates whole parameters, but the layout cuts dense"));
 }
 
 TEST(Mesh, NormsAreThoseOfWholeParameters) {

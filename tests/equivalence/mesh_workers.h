@@ -45,6 +45,16 @@ inline DeviceMesh mesh_of(const Workers& shape) {
   return DeviceMesh({shape.batch, shape.model}, {"batch", "model"}, devices_of_workers(shape.workers, shape.devices));
 }
 
+// Runs fn as each worker, whose replicas share the states of the parts that they have.
+inline void with_sharded_mesh(const Workers& shape, const LayoutMap& layout, int stage, const OfWorker& fn) {
+  with_mesh_of_workers(
+      shape.workers, mesh_of(shape),
+      [&](int /*rank*/) {
+        return MeshOptions{.layout = layout, .exchange = {.threads_per_replica = 1}, .sharding = shared_states(stage)};
+      },
+      fn);
+}
+
 // Runs fn as each worker, which has the layout layout_of(rank), and rethrows the first failure in rank order.
 inline void with_mesh(const Workers& shape, const std::function<LayoutMap(int rank)>& layout_of, const OfWorker& fn) {
   with_mesh_of_workers(

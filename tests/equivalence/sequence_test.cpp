@@ -74,7 +74,10 @@ TEST(Sequence, DividesPositionsBesideTheBatch) {
   const Net net{"layers", [] { return layers(/*causal=*/true, 0.2); }};
   const Outcome wanted = under(MirroredStrategy({.devices = cpu_devices(2)}), net);
   const DeviceMesh mesh({2, 2}, {"batch", "sequence"}, cpu_devices(4));
-  expect_like(under(MeshStrategy(mesh), net), wanted);
+  for (const int stage : {0, 1, 2, 3}) {  // of shared states
+    SCOPED_TRACE(stage);
+    expect_like(under(MeshStrategy(mesh, {.sharding = {.stage = stage}}), net), wanted);
+  }
 }
 
 // A line of positions lies in one worker, or goes through several. The workers are threads, which share LibTorch's

@@ -37,8 +37,23 @@ Way mesh(const Workers& shape) {
           [=](const OnWorker& fn) { with_mesh(shape, nets()[3].layout, fn); }};
 }
 
+// The axis model lies within a worker, or across two.
+Way sharded_mesh(const Workers& shape, int stage) {
+  return {c10::str(mesh_of(shape).to_string(), ", stage ", stage), shape.workers,
+          [=](const OnWorker& fn) { with_sharded_mesh(shape, nets()[3].layout, stage, fn); }};
+}
+
 std::vector<Way> ways() {
-  return {stage(0, 2, 1), stage(1, 2, 1), stage(2, 3, 1), stage(3, 2, 2), mesh({2, 1, 1, 2}), mesh({2, 2, 2, 2})};
+  return {stage(0, 2, 1),
+          stage(1, 2, 1),
+          stage(2, 3, 1),
+          stage(3, 2, 2),
+          mesh({2, 1, 1, 2}),
+          mesh({2, 2, 2, 2}),
+          sharded_mesh({2, 2, 2, 2}, 1),
+          sharded_mesh({2, 2, 2, 2}, 3),
+          sharded_mesh({4, 1, 2, 2}, 3),
+          sharded_mesh({4, 1, 2, 2}, 2)};
 }
 
 Optimizer adam() {

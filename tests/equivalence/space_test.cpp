@@ -89,7 +89,11 @@ TEST(Space, DividesImagesBesideTheBatch) {
                 }};
   const Outcome wanted = under(MirroredStrategy({.devices = cpu_devices(2)}), net);
   const DeviceMesh mesh({2, 3}, {"batch", "space"}, cpu_devices(6));
-  expect_like(under(MeshStrategy(mesh, {.input_partition_dims = {1, 1, 3, 1}}), net), wanted);
+  for (const int stage : {0, 1, 2, 3}) {  // of shared states
+    SCOPED_TRACE(stage);
+    expect_like(under(MeshStrategy(mesh, {.sharding = {.stage = stage}, .input_partition_dims = {1, 1, 3, 1}}), net),
+                wanted);
+  }
 }
 
 TEST(Space, ModulesOfOnesOwnTakeHalos) {
@@ -134,7 +138,8 @@ TEST(Space, PartitionsThatDoNotFitAreNamed) {
   expect(mesh({4}, {"space"}, {.input_partition_dims = {1, 1, 2, 1}}), "of which the product is 2, wanted");
   expect(mesh({2}, {"batch"}, {.input_partition_dims = {1, 1, 2, 1}}), "no axis of the mesh");
   expect(mesh({2, 2}, {"space", "sequence"}, {}), "both divide inputs");
-  expect(mesh({2, 2}, {"model", "space"}, {.layout = {{"weight", {"model", ""}}}}), "divide inputs and parameters");
+  expect(mesh({2, 2}, {"model", "space"}, {.layout = {{"weight", {"model", ""}}}}),
+         "which do not go together: a replica");
   const std::string message = testing::error_of<Unimplemented>([] {
     const MirroredStrategy strategy({.devices = cpu_devices(2), .input_partition_dims = {1, 1, 2, 1}});
     const auto scope = strategy.scope();

@@ -56,6 +56,8 @@ class OneUnit final : public SharedParameters, public std::enable_shared_from_th
     fill(parameter, value);
     loaded.insert(parameter.storage_offset());
   }
+  void load_part(const torch::Tensor& parameter, const torch::Tensor& part) override { fill(parameter, part); }
+  torch::Tensor loaded_part(const torch::Tensor& /*parameter*/) const override { return {}; }
   void spread_from_chief() override { ++spread; }
 
   std::set<int64_t> loaded;  // offsets
@@ -64,9 +66,9 @@ class OneUnit final : public SharedParameters, public std::enable_shared_from_th
   int forgotten = 0;
 
  protected:
-  torch::Tensor whole_unit(std::size_t /*unit*/) const override {
+  std::vector<torch::Tensor> whole_unit(std::size_t /*unit*/) const override {
     ++gathered;
-    return values_.clone();
+    return {values_.clone()};
   }
   void forget(std::size_t /*unit*/, int /*local_id*/) override { ++forgotten; }
 

@@ -34,6 +34,9 @@ struct MeshOptions {
   bool sequence_parallel = false;
   // Options of the exchange of gradients along the axes that carry the batch.
   ExchangeOptions exchange = {};
+  // States that the replicas of a line along an axis of the batch share (ZeRO, FSDP), of the parts of parameters that
+  // each of them has. Unimplemented, when the optimizer is made: Adafactor with parameters that the layout cuts.
+  ShardingOptions sharding = {};
   // The parts in each dimension in which fit(), evaluate() and predict() divide the inputs of a model among the
   // replicas of a line along the axis of the role kSpace, such as {1, 1, 2, 2} for height and width of images (NCHW);
   // an input with another number of dimensions is whole. InvalidArgument: their product is not the size of the axis, or

@@ -41,9 +41,8 @@ class CentralExchange final : public Exchange {
   }
 
   Slots slots() const override { return update_.slots(); }
-  void spread_slots(const Slots& /*loaded*/, int64_t /*iterations*/) override {}
-  void set_values(const std::vector<torch::Tensor>& values) override {
-    Exchange::set_values(values);
+  void set_values(int local_id, const std::vector<torch::Tensor>& values) override {
+    Exchange::set_values(local_id, values);
     for (std::size_t g = 0; g < values.size(); ++g) torch::Tensor(update_.values()[g]).copy_(values[g]);
   }
 

@@ -23,33 +23,19 @@ namespace {
 constexpr int64_t kFullBucket = int64_t{8} << 20;
 constexpr int64_t kLastBucket = int64_t{1} << 20;
 
-// Returns the squared norm of each parameter's sum, on the replica's device. The parts of those that are cut are added
-// up along their axes, in one message an axis; what every replica has is counted once.
-torch::Tensor squared_norms(const StrategyCore& core, const FlatParameters& flat, const Replica& replica,
-                            const std::vector<torch::Tensor>& sums) {
+// Returns the squared norm of each parameter's sum, on the replica's device.
+torch::Tensor squared_norms(const FlatParameters& flat, const std::vector<torch::Tensor>& sums) {
   std::vector<torch::Tensor> each;
   for (std::size_t p = 0; p < flat.parameters().size(); ++p) {
     each.push_back(flat.part_of(sums[flat.parameters()[p].group], p).norm(2, torch::kDouble).square());
   }
-  torch::Tensor squares = at::stack(each);
-  for (const Axis& axis : core.topology().axes()) {
-    if (axis.role != AxisRole::kModel) continue;
-    torch::Tensor is_cut = at::zeros_like(squares, torch::kBool);
-    for (std::size_t p = 0; p < flat.parameters().size(); ++p) {
-      const ParameterCut* cut = flat.layout().find(flat.parameters()[p].name);
-      if (cut != nullptr && cut->axis == axis.name) is_cut.select(0, static_cast<int64_t>(p)).fill_(true);
-    }
-    torch::Tensor whole = squares.clone();
-    replica.group(axis.name).all_reduce({&whole, 1}, ReduceOp::kSum);
-    squares = at::where(is_cut, whole, squares);
-  }
-  return squares;
+  return at::stack(each);
 }
 
 // Returns those of the parameters that this process has, and the sum of those of all stages, each counted once.
 TensorUpdate::Norms norms_of_stages(const StrategyCore& core, const FlatParameters& flat, const Replica& replica,
                                     const std::vector<torch::Tensor>& sums) {
-  TensorUpdate::Norms norms{.squares = squared_norms(core, flat, replica, sums)};
+  TensorUpdate::Norms norms{.squares = squared_norms(flat, sums)};
   norms.all = at::zeros({1}, norms.squares.options());
   for (std::size_t p = 0; p < flat.counted().size(); ++p) {
     if (flat.counted()[p]) norms.all.add_(norms.squares.select(0, static_cast<int64_t>(p)));
@@ -98,7 +84,9 @@ Verdict CommunicatorExchange::step(Replica& replica, std::vector<torch::Tensor> 
   TensorUpdate::SquaredNorms norms;
   if (flat_.layout().cuts_any()) {
     norms = [&](const std::vector<torch::Tensor>& sums) {
-      return TensorUpdate::Norms{.squares = squared_norms(core_, flat_, replica, sums)};
+      TensorUpdate::Norms known{.squares = squared_norms(flat_, sums)};
+      lines_->add_up(replica.local_id(), known.squares);
+      return known;
     };
   } else if (!flat_.counted().empty()) {
     norms = [&](const std::vector<torch::Tensor>& sums) { return norms_of_stages(core_, flat_, replica, sums); };
@@ -127,7 +115,7 @@ void CommunicatorExchange::forget_own_state() {
   for (PowerSgd& each : power_sgd_) each.forget();
 }
 
-void CommunicatorExchange::spread_slots(const Slots& /*loaded*/, int64_t /*iterations*/) {
+void CommunicatorExchange::spread_slots(int64_t /*iterations*/) {
   for (std::size_t r = 1; r < updates_.size(); ++r) updates_[r].copy_slots(updates_.front());
 }
 
@@ -169,19 +157,10 @@ void CommunicatorExchange::sum_packed(Replica& replica) {
   buckets_->each(replica.local_id(), [](std::span<const std::size_t>) {});
 }
 
-// The norms and means of parameters are those of all their parts: over a replica's line along the axis of the cut.
 void CommunicatorExchange::join_parts() {
+  lines_.emplace(core_, flat_);
   for (std::size_t r = 0; r < updates_.size(); ++r) {
-    auto& lines = lines_.emplace_back();
-    for (const Axis& axis : core_.topology().axes()) {
-      Communicator& line = core_.group(axis.name, static_cast<int>(r));
-      lines[axis.name] = [&line](torch::Tensor& numbers) { line.all_reduce({&numbers, 1}, ReduceOp::kSum); };
-    }
-    updates_[r].set_parts([this, r](std::size_t parameter) {
-      const ParameterCut* cut = flat_.layout().find(flat_.parameters()[parameter].name);
-      if (cut == nullptr) return TensorUpdate::Cut{};
-      return TensorUpdate::Cut{.add_up = &lines_[r].at(cut->axis), .dim = cut->dim, .parts = cut->parts};
-    });
+    updates_[r].set_parts([this, r](std::size_t parameter) { return lines_->cut_of(static_cast<int>(r), parameter); });
   }
 }
 

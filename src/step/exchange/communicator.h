@@ -5,12 +5,9 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <deque>
-#include <functional>
-#include <map>
 #include <memory>
+#include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "collective/gradient_wire.h"
@@ -18,6 +15,7 @@
 #include "step/exchange/exchange.h"
 #include "step/exchange/power_sgd.h"
 #include "step/flat_gradients.h"
+#include "step/update/cut_lines.h"
 #include "step/update/tensors.h"
 #include "strategy/core.h"
 
@@ -46,7 +44,7 @@ class CommunicatorExchange final : public Exchange {
 
   Slots slots() const override { return updates_.front().slots(); }
   Slots slots_of(int local_id) const override { return update(local_id).slots(); }
-  void spread_slots(const Slots& loaded, int64_t iterations) override;
+  void spread_slots(int64_t iterations) override;
 
   // The parts of a captured step.
   StrategyCore& core() const { return core_; }
@@ -82,8 +80,7 @@ class CommunicatorExchange final : public Exchange {
   std::vector<PowerSgd> power_sgd_;    // [replica]; none where the messages have the gradients themselves
   std::vector<TensorUpdate> updates_;  // [replica]
   std::unique_ptr<DeviceBuckets> buckets_;
-  // [replica]: what adds up over its line along each axis; a deque, because functions in it are pointed to.
-  std::deque<std::map<std::string, std::function<void(torch::Tensor& numbers)>>> lines_;
+  std::optional<CutLines> lines_;                // nothing where no parameter is cut
   std::unique_ptr<ExchangeInGraphs> in_graphs_;  // has the parts above
 };
 

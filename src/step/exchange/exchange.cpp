@@ -92,9 +92,17 @@ ExchangeTimeline Exchange::timeline() const {
   return {};
 }
 
-void Exchange::set_values(const std::vector<torch::Tensor>& values) {
+std::vector<Exchange::Slots> Exchange::slots_of_all() const {
+  std::vector<Slots> all;
+  for (std::size_t r = 0; r < flat_.groups().front().copies.size(); ++r) {
+    all.push_back(slots_of(static_cast<int>(r)));
+  }
+  return all;
+}
+
+void Exchange::set_values(int local_id, const std::vector<torch::Tensor>& values) {
   for (std::size_t g = 0; g < values.size(); ++g) {
-    for (const torch::Tensor& copy : flat_.groups()[g].copies) copy.copy_(values[g]);
+    flat_.groups()[g].copies[static_cast<std::size_t>(local_id)].copy_(values[g]);
   }
 }
 
@@ -112,8 +120,7 @@ std::unique_ptr<Exchange> make_exchange(const MirroredModule& module, FlatParame
   require_packs(core.plan(), no_messages(core, choice));
   require_compression(core.plan(), no_messages(core, choice));
   require_local_steps(core.plan(), choice, rule);
-  if (GradientWire(core.plan().exchange.gradient_compression).approximates())
-    require_approximation(core.plan(), flat, rule);
+  if (GradientWire(core.plan().exchange.gradient_compression).approximates()) require_approximation(core.plan(), flat, rule);
   return maker_of(core.plan(), choice.path).make({core, module, flat, rule, no_messages(core, choice)});
 }
 

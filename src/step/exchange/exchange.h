@@ -49,6 +49,8 @@ class Exchange {
   virtual Slots slots() const = 0;
   // Returns the slots of a local replica, which may have parts of parameters.
   virtual Slots slots_of(int /*local_id*/) const { return slots(); }
+  // Returns those of each local replica, [replica], as slots() does.
+  virtual std::vector<Slots> slots_of_all() const;
   // What a local replica has of a parameter's slots where it has slices: elements of the parameter as it lies in
   // memory.
   struct OwnSlots {
@@ -59,10 +61,9 @@ class Exchange {
   };
   // Returns what the local replicas have of slots; nothing where they have those of whole parameters.
   virtual std::optional<std::vector<OwnSlots>> own_slots() const { return std::nullopt; }
-  // Returns tensors of the same sizes, in which a caller puts what spread_slots() is to take. No collective.
-  virtual Slots slots_to_load() const { return slots(); }
-  // Makes the slots of all holders what was put into slots_to_load(), of that step.
-  virtual void spread_slots(const Slots& loaded, int64_t iterations) = 0;
+  // Makes the slots of all holders what was put into those of slots(), of that step. Not called where own_slots() has
+  // them.
+  virtual void spread_slots(int64_t /*iterations*/) {}
   // Returns what this process keeps of earlier gradients, on the CPU: it goes on from that, or forgets it.
   virtual std::vector<torch::Tensor> own_state() const { return {}; }
   virtual void load_own_state(std::span<const torch::Tensor> /*state*/) {}
@@ -73,8 +74,8 @@ class Exchange {
   // Brings parameters together that workers have updated by themselves; a collective of all workers.
   virtual void bring_together() {}
 
-  // Gives every copy of the parameters these values, flat, one a group.
-  virtual void set_values(const std::vector<torch::Tensor>& values);
+  // Gives a local replica's copy of the parameters these values, flat, one a group. Called for each of them.
+  virtual void set_values(int local_id, const std::vector<torch::Tensor>& values);
 
   // Returns the steps that other processes, where they update, are known to have made.
   virtual std::optional<int64_t> iterations() const;

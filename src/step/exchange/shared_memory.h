@@ -21,7 +21,6 @@ class SharedMemoryExchange : public Exchange {
   Verdict step(Replica& replica, std::vector<torch::Tensor> gradients, bool reduced, StepContext context) override;
   Slots slots() const override { return update_.slots(); }
   StateBytes state_bytes() const override;
-  void spread_slots(const Slots& /*loaded*/, int64_t /*iterations*/) override {}
 
  protected:
   // Takes the gradients of a replica before all meet, and returns tensors that have to live until they part.

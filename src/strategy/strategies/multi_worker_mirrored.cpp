@@ -14,11 +14,7 @@ constexpr const char* kName = "multi_worker_mirrored";
 
 // Says what workers have to agree on beside their devices.
 std::string sharding_of(const MultiWorkerOptions& options) {
-  const ShardingOptions& sharding = options.sharding;
-  return c10::str("stage ", sharding.stage, " along ", sharding.axis,
-                  sharding.reshard_after_forward ? "" : ", kept after forward", ", units of ", sharding.min_unit_bytes,
-                  " bytes, ", sharding.offload_states ? "offloaded, " : "", "mesh ",
-                  options.mesh ? options.mesh->to_string() : "none");
+  return agreed_text(options.sharding) + ", mesh " + (options.mesh ? options.mesh->to_string() : "none");
 }
 
 std::string local_sgd_of(const MultiWorkerOptions& options) {

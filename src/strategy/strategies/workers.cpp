@@ -32,6 +32,12 @@ std::string agreed_text(const ExchangeOptions& exchange) {
                   compression_of(exchange));
 }
 
+std::string agreed_text(const ShardingOptions& sharding) {
+  return c10::str("stage ", sharding.stage, " along ", sharding.axis,
+                  sharding.reshard_after_forward ? "" : ", kept after forward", ", units of ", sharding.min_unit_bytes,
+                  " bytes", sharding.offload_states ? ", offloaded" : "");
+}
+
 std::string compression_of(const ExchangeOptions& exchange) {
   const PowerSgdOptions& power_sgd = exchange.power_sgd;
   if (power_sgd == PowerSgdOptions()) return exchange.gradient_compression;

@@ -13,6 +13,7 @@
 #include "models/command/exchange_flags.h"
 #include "models/command/mesh_makers.h"
 #include "models/command/security_flags.h"
+#include "models/command/sharding_flags.h"
 #include "models/command/strategy_table.h"
 
 namespace cohort {
@@ -98,15 +99,10 @@ SequenceAttention attention_of(const StrategyFlags& flags) {
 }
 
 MeshOptions options_of(const StrategyFlags& flags, const ExchangeOptions& exchange) {
-  if (flags.sharding_stage != 0) {
-    fail<InvalidArgument>(
-        "[train] --sharding_stage=", flags.sharding_stage, " has no meaning with --mesh=", flags.mesh,
-        ", whose replicas have all states of their parts; --num_replicas without a mesh would fit, or ",
-        "stage 1 with an axis of stages, such as batch=2,stage=2");
-  }
   return {.layout = flags.layout,
           .sequence_parallel = flags.sequence_parallel,
           .exchange = exchange,
+          .sharding = sharding_of(flags),
           .input_partition_dims = flags.input_partition_dims,
           .eval_input_partition_dims = flags.eval_input_partition_dims,
           .attention = attention_of(flags)};

@@ -108,6 +108,7 @@ StrategyPlan mesh_plan(const std::string& name, const DeviceMesh& mesh, const Me
   if (options.sequence_parallel) extras.positions_axis = only_model_axis(mesh);
   plan.divide = divide_module;
   plan.exchange = options.exchange;
+  plan.sharding = options.sharding;
   return plan;
 }
 

@@ -67,6 +67,7 @@ StrategyPlan plan_of(const DeviceMesh& mesh, const MeshOptions& options, const C
                                      {"layout", text_of(options.layout)},
                                      {"sequence_parallel", options.sequence_parallel ? "true" : "false"},
                                      {"exchange", agreed_text(options.exchange)},
+                                     {"sharding", agreed_text(options.sharding)},
                                      {"parts", text_of(plan)}}};
   group.communication.overlap = false;
   join_workers(plan, group);

@@ -100,10 +100,11 @@ class ServersExchange final : public Exchange {
   }
 
   Slots slots() const override { return slots_; }
-  void spread_slots(const Slots& /*loaded*/, int64_t iterations) override {
+  void spread_slots(int64_t iterations) override {
     for (const std::size_t variable : variables_) remote_.local(variable).iterations = iterations;
   }
-  void set_values(const std::vector<torch::Tensor>& values) override {
+  void set_values(int local_id, const std::vector<torch::Tensor>& values) override {
+    if (local_id > 0) return;
     for (std::size_t p = 0; p < variables_.size(); ++p) remote_.assign(variables_[p], run_of(values, p));
   }
   std::optional<int64_t> iterations() const override {

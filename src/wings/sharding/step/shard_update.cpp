@@ -60,6 +60,12 @@ ShardUpdate::ShardUpdate(const FlatParameters& flat, const Optimizer& rule, cons
   make_layers();
 }
 
+// Kernels of devices make norms of whole parameters only.
+void ShardUpdate::set_parts(const CutLines& cuts) {
+  cuts_ = &cuts;
+  for (auto& layers : layers_) layers.reset();
+}
+
 // Pieces are whole parameters where a rule needs norms and the host's kernels do not make them.
 void ShardUpdate::make_layers() {
   for (std::size_t g = 0; g < flat_.groups().size(); ++g) {
@@ -136,10 +142,11 @@ std::vector<double> ShardUpdate::sum_over(Communicator& line, const std::vector<
   return {all.data_ptr<double>(), all.data_ptr<double>() + all.numel()};
 }
 
-// Adds numbers up over the owners, whose messages are on their devices.
+// Adds numbers up over the owners, whose messages are on their devices, and over those who have other parts.
 void ShardUpdate::add_up(Communicator& line, torch::Tensor& numbers) const {
   torch::Tensor there = numbers.to(device(), /*non_blocking=*/true);
   line.all_reduce({&there, 1}, ReduceOp::kSum);
+  if (cuts_ != nullptr) cuts_->add_up(static_cast<int>(copy_), there);
   numbers = there.to(numbers.device());
 }
 
@@ -252,7 +259,13 @@ torch::Tensor ShardUpdate::squared_norms(const std::vector<torch::Tensor>& sums,
 }
 
 void ShardUpdate::update_pieces(const ShardPiece& first, const ShardPiece& last, const std::vector<torch::Tensor>& sums,
-                                const StepContext& context, DeviceScaling scaling, const torch::Tensor& squares) {
+                                StepContext context, DeviceScaling scaling, const torch::Tensor& squares) {
+  if (cuts_ != nullptr && rule_.rule().one_by_one()) {
+    const TensorUpdate::Cut cut = cuts_->cut_of(static_cast<int>(copy_), first.parameter);
+    context.add_up = cut.add_up;
+    context.cut_dim = cut.dim;
+    context.parts = cut.parts;
+  }
   const FlatParameter& parameter = flat_.parameters()[first.parameter];
   const int64_t size = last.at + last.size - first.at;
   // A rule that takes whole parameters gets them in their shapes, others get runs of elements.

@@ -14,6 +14,7 @@
 #include "optimizer/update_rule.h"
 #include "step/flat_parameters.h"
 #include "step/scaling.h"
+#include "step/update/cut_lines.h"
 #include "step/update/layers.h"
 #include "wings/sharding/step/offloaded_part.h"
 #include "wings/sharding/step/shard_plan.h"
@@ -28,6 +29,10 @@ class ShardUpdate {
   // cut them.
   ShardUpdate(const FlatParameters& flat, const Optimizer& rule, const ShardPlan& plan, int owner, std::size_t copy,
               bool by_kernels, std::unique_ptr<OffloadedPart> host = nullptr);
+
+  // Says over which replicas the norms of parameters that are cut are added up, beside the owners. Lives as long as
+  // this.
+  void set_parts(const CutLines& cuts);
 
   int owner() const { return owner_; }
   // Returns the slots of the shard, [group][slot], flat.
@@ -64,7 +69,7 @@ class ShardUpdate {
   void make_layers();
   bool is_layer(const ShardPiece& piece) const;
   void update_pieces(const ShardPiece& first, const ShardPiece& last, const std::vector<torch::Tensor>& sums,
-                     const StepContext& context, DeviceScaling scaling, const torch::Tensor& squares);
+                     StepContext context, DeviceScaling scaling, const torch::Tensor& squares);
 
   const FlatParameters& flat_;
   Optimizer rule_;
@@ -72,6 +77,7 @@ class ShardUpdate {
   std::size_t copy_;
   bool by_kernels_;
   std::unique_ptr<OffloadedPart> host_;
+  const CutLines* cuts_ = nullptr;                    // null: no parameter is cut
   std::vector<std::vector<torch::Tensor>> slots_;     // [group][slot]
   std::vector<std::unique_ptr<LayerTables>> layers_;  // [group]; null where kernels of devices make no norms
   std::vector<ShardPiece> pieces_;

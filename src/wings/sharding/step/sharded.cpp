@@ -7,12 +7,15 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 #include <utility>
 
+#include "base/fail.h"
 #include "cohort/trace.h"
 #include "step/exchange/in_shards.h"
 #include "step/exchange/watched_backward.h"
+#include "step/update/cut_lines.h"
 #include "strategy/core.h"
 #include "strategy/worker_group.h"
 #include "wings/sharding/step/scattered_gradients.h"
@@ -53,6 +56,7 @@ class ShardedExchange final : public Exchange, public ExchangeInShards {
         plan_(flat_, gradient_packs(core_, flat_, kMessage), core_.topology().axis(axis()).size,
               takes_whole(parts.rule, updates_by_kernels(core_, flat_))),
         gradients_(core_, flat_, plan_, /*overlaps=*/shares_gradients() && messages_travel_alone(core_)) {
+    if (flat_.layout().cuts_any()) cuts_.emplace(core_, flat_);
     if (shares_gradients() && waits_in_backward(core_)) {
       watched_.emplace(flat_, [this](int local_id, std::size_t p) {
         flat_.note_reached(local_id, p);
@@ -67,6 +71,7 @@ class ShardedExchange final : public Exchange, public ExchangeInShards {
       }
       updates_.emplace_back(flat_, parts.rule, plan_, line(r).rank(), copy, updates_by_kernels(core_, flat_),
                             std::move(host));
+      if (cuts_) updates_.back().set_parts(*cuts_);
     }
   }
 
@@ -121,13 +126,18 @@ class ShardedExchange final : public Exchange, public ExchangeInShards {
     return whole;
   }
 
-  // A collective of all workers: each brings the shards of its replicas.
-  Slots slots() const override {
-    Slots whole = slots_to_load();
-    for (std::size_t g = 0; g < whole.size(); ++g) {
-      for (std::size_t s = 0; s < whole[g].size(); ++s) gather_slot(g, s, whole[g][s]);
+  Slots slots() const override { return slots_of_all().front(); }
+
+  // A collective of all workers: each brings the shards of its replicas. Those of a line have the same whole.
+  std::vector<Slots> slots_of_all() const override {
+    std::map<int, Slots> lines;
+    for (int r = 0; r < core_.num_local_replicas(); ++r) lines.try_emplace(line_number(core_.replica_id(r)), zeros());
+    for (std::size_t g = 0; g < flat_.groups().size(); ++g) {
+      for (std::size_t s = 0; s < updates_.front().slots()[g].size(); ++s) gather_slot(g, s, lines);
     }
-    return whole;
+    std::vector<Slots> all;
+    for (int r = 0; r < core_.num_local_replicas(); ++r) all.push_back(lines.at(line_number(core_.replica_id(r))));
+    return all;
   }
 
   std::optional<std::vector<OwnSlots>> own_slots() const override {
@@ -147,34 +157,10 @@ class ShardedExchange final : public Exchange, public ExchangeInShards {
     return all;
   }
 
-  Slots slots_to_load() const override {
-    Slots whole;
-    for (std::size_t g = 0; g < flat_.groups().size(); ++g) {
-      std::vector<torch::Tensor>& own = whole.emplace_back();
-      for (const torch::Tensor& slot : updates_.front().slots()[g]) {
-        own.push_back(torch::zeros({flat_.groups()[g].size}, slot.options().device(torch::kCPU)));
-      }
-    }
-    return whole;
-  }
-
-  void spread_slots(const Slots& loaded, int64_t /*iterations*/) override {
-    for (ShardUpdate& update : updates_) {
-      for (std::size_t u = 0; u < plan_.units().size(); ++u) {
-        const ShardUnit& unit = plan_.units()[u];
-        const Slice slice = unit.slice(update.owner());
-        for (std::size_t s = 0; s < loaded[unit.group].size(); ++s) {
-          part(update.slots()[unit.group][s], u, update.owner())
-              .copy_(loaded[unit.group][s].slice(0, slice.begin, slice.end));
-        }
-      }
-    }
-  }
-
-  void set_values(const std::vector<torch::Tensor>& values) override {
+  void set_values(int local_id, const std::vector<torch::Tensor>& values) override {
     ParameterShards* const shards = shards_of(flat_);
-    if (shards == nullptr) return Exchange::set_values(values);
-    shards->set(values);
+    if (shards == nullptr) return Exchange::set_values(local_id, values);
+    shards->set(local_id, values);
   }
 
   StateBytes state_bytes() const override {
@@ -208,6 +194,19 @@ class ShardedExchange final : public Exchange, public ExchangeInShards {
     const std::vector<int> owners = core_.topology().line(axis(), replica);
     return static_cast<int>(std::find(owners.begin(), owners.end(), replica) - owners.begin());
   }
+  // Returns the number of the line along the axis that a replica of any process belongs to.
+  int line_number(int replica) const { return core_.topology().line_number(axis(), replica); }
+  // Returns slots of whole groups.
+  Slots zeros() const {
+    Slots whole;
+    for (std::size_t g = 0; g < flat_.groups().size(); ++g) {
+      std::vector<torch::Tensor>& own = whole.emplace_back();
+      for (const torch::Tensor& slot : updates_.front().slots()[g]) {
+        own.push_back(torch::zeros({flat_.groups()[g].size}, slot.options().device(torch::kCPU)));
+      }
+    }
+    return whole;
+  }
   // Returns the bytes of an owner's part of the parameters, which its sums have, too.
   int64_t bytes_of_part(int owner) const {
     int64_t bytes = 0;
@@ -234,7 +233,7 @@ class ShardedExchange final : public Exchange, public ExchangeInShards {
     }
   }
 
-  void gather_slot(std::size_t group, std::size_t slot, const torch::Tensor& whole) const {
+  void gather_slot(std::size_t group, std::size_t slot, std::map<int, Slots>& lines) const {
     std::vector<torch::Tensor> here;
     for (const ShardUpdate& update : updates_) here.push_back(update.slots()[group][slot].cpu());
     const std::vector<torch::Tensor> everywhere = core_.workers().world().all_gather(at::cat(here));
@@ -244,6 +243,9 @@ class ShardedExchange final : public Exchange, public ExchangeInShards {
         const int owner = owner_of(replica);
         const torch::Tensor shard = everywhere[process].narrow(0, at, plan_.size(group, owner));
         at += shard.numel();
+        const auto line = lines.find(line_number(replica));
+        if (line == lines.end()) continue;
+        const torch::Tensor& whole = line->second[group][slot];
         for (std::size_t u = 0; u < plan_.units().size(); ++u) {
           if (plan_.units()[u].group != group) continue;
           const Slice slice = plan_.units()[u].slice(owner);
@@ -257,12 +259,19 @@ class ShardedExchange final : public Exchange, public ExchangeInShards {
   ShardPlan plan_;
   ScatteredGradients gradients_;
   std::optional<WatchedBackward> watched_;  // nothing where gradients leave after backward
+  std::optional<CutLines> cuts_;            // nothing where no parameter is cut
   std::vector<ShardUpdate> updates_;        // [replica]
 };
 
 }  // namespace
 
 std::unique_ptr<Exchange> make_sharded_exchange(const ExchangeParts& parts) {
+  if (parts.rule.rule().takes_whole() && parts.flat.layout().cuts_any()) {
+    const StrategyPlan& plan = parts.core.plan();
+    fail<Unimplemented>("[strategy] ", plan.name, ": sharding.stage is ", plan.sharding.stage, ", and ",
+                        parts.rule.name(), " updates whole parameters, but the layout cuts ",
+                        parts.flat.layout().cuts().begin()->first);
+  }
   return std::make_unique<ShardedExchange>(parts);
 }
 

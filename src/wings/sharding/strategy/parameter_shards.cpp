@@ -110,13 +110,11 @@ torch::Tensor ParameterShards::view(const torch::Tensor& flat, c10::IntArrayRef 
   return flat.as_strided(shape, strides, offset);
 }
 
-void ParameterShards::set(const std::vector<torch::Tensor>& values) {
+void ParameterShards::set(int local_id, const std::vector<torch::Tensor>& values) {
   const torch::NoGradGuard no_grad;
   for (std::size_t u = 0; u < units_.size(); ++u) {
-    for (int r = 0; r < core_->num_local_replicas(); ++r) {
-      put(u, r, 0, values[u]);
-      free(replica(r), u);
-    }
+    put(u, local_id, 0, values[u]);
+    free(replica(local_id), u);
   }
 }
 
@@ -163,6 +161,18 @@ void ParameterShards::load(const torch::Tensor& parameter, const torch::Tensor& 
   loaded_[{Place::of(parameter)->unit, parameter.storage_offset()}] = laid_out(parameter, value);
 }
 
+void ParameterShards::load_part(const torch::Tensor& parameter, const torch::Tensor& part) {
+  fill(parameter, part);
+  const Place& place = *Place::of(parameter);
+  loaded_parts_[{place.local_id, place.unit, parameter.storage_offset()}] = part.clone();
+}
+
+torch::Tensor ParameterShards::loaded_part(const torch::Tensor& parameter) const {
+  const Place& place = *Place::of(parameter);
+  const auto found = loaded_parts_.find({place.local_id, place.unit, parameter.storage_offset()});
+  return found == loaded_parts_.end() ? torch::Tensor() : found->second;
+}
+
 void ParameterShards::spread_from_chief() {
   const torch::NoGradGuard no_grad;
   for (std::size_t u = 0; u < units_.size(); ++u) {
@@ -186,23 +196,35 @@ void ParameterShards::spread_from_chief() {
   loaded_.clear();
 }
 
-// Returns all elements of a unit; each worker brings the slices of its replicas.
-torch::Tensor ParameterShards::whole_unit(std::size_t unit) const {
-  torch::Tensor all = torch::zeros({units_[unit].size}, shard(unit, 0).options());
+// Each worker brings the slices of its replicas. Replicas of one line along the axis have one unit, and those of
+// different lines may have parts of parameters that are not the same.
+std::vector<torch::Tensor> ParameterShards::whole_unit(std::size_t unit) const {
+  const std::string& axis = core_->plan().sharding.axis;
+  const Topology& topology = core_->topology();
+  std::map<int, torch::Tensor> lines;
   std::vector<torch::Tensor> here;
-  for (int r = 0; r < core_->num_local_replicas(); ++r) here.push_back(shard(unit, r).to(all.device()));
+  std::vector<torch::Tensor> wholes;
+  for (int r = 0; r < core_->num_local_replicas(); ++r) {
+    torch::Tensor& whole = lines[topology.line_number(axis, core_->replica_id(r))];
+    if (!whole.defined()) whole = torch::zeros({units_[unit].size}, shard(unit, r).options());
+    wholes.push_back(whole);
+    here.push_back(shard(unit, r).to(shard(unit, 0).device()));
+  }
   const std::vector<torch::Tensor> everywhere = core_->workers().world().all_gather(at::cat(here));
   for (std::size_t process = 0; process < everywhere.size(); ++process) {
     int64_t at = 0;
-    for (const int replica : core_->topology().replicas_of(static_cast<int>(process))) {
-      const std::vector<int> owners = core_->topology().line(core_->plan().sharding.axis, replica);
+    for (const int replica : topology.replicas_of(static_cast<int>(process))) {
+      const std::vector<int> owners = topology.line(axis, replica);
       const auto owner = static_cast<int>(std::find(owners.begin(), owners.end(), replica) - owners.begin());
       const Slice slice = units_[unit].slice(owner);
-      all.slice(0, slice.begin, slice.end).copy_(everywhere[process].narrow(0, at, slice.size()));
+      const auto line = lines.find(topology.line_number(axis, replica));
+      if (line != lines.end()) {
+        line->second.slice(0, slice.begin, slice.end).copy_(everywhere[process].narrow(0, at, slice.size()));
+      }
       at += slice.size();
     }
   }
-  return all;
+  return wholes;
 }
 
 void ParameterShards::require_run(std::size_t unit, int local_id) const {
@@ -257,7 +279,10 @@ torch::Tensor ParameterShards::shard_to_send(std::size_t unit, int local_id) con
 void ParameterShards::gather(std::size_t unit, int local_id) {
   const Plainly plainly;
   Member& member = replica(local_id);
-  if (local_id == 0) loaded_.clear();
+  if (local_id == 0) {
+    loaded_.clear();
+    loaded_parts_.clear();
+  }
   make_room(local_id);
   const c10::DeviceGuard guard(options_of(unit, local_id).device());
   torch::Tensor memory = at::empty({units_[unit].size}, options_of(unit, local_id));

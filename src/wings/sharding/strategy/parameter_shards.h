@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -42,12 +43,14 @@ class ParameterShards final : public SharedParameters, public std::enable_shared
   void fill_own_part(const torch::Tensor& parameter, const torch::Tensor& values) override;
   void fill(const torch::Tensor& parameter, const torch::Tensor& value) override;
   void load(const torch::Tensor& parameter, const torch::Tensor& value) override;
+  void load_part(const torch::Tensor& parameter, const torch::Tensor& part) override;
+  torch::Tensor loaded_part(const torch::Tensor& parameter) const override;
   void spread_from_chief() override;
 
   // Returns the slice that a local replica has of a unit.
   const torch::Tensor& shard(std::size_t unit, int local_id) const { return replica(local_id).shards[unit]; }
-  // Gives all replicas' slices their parts of these values, [unit]. Outside run().
-  void set(const std::vector<torch::Tensor>& values);
+  // Gives a replica's slices their parts of these values, [unit]. Outside run().
+  void set(int local_id, const std::vector<torch::Tensor>& values);
 
   // Fills the memory of these units of a local replica, which stays until unpin(). Inside run(): a collective of the
   // replicas that share, unless they reach each other's memory. FailedPrecondition: outside run(), where it would be
@@ -101,7 +104,7 @@ class ParameterShards final : public SharedParameters, public std::enable_shared
   void make_room(int local_id);
   void free(Member& member, std::size_t unit) const;
   void put(std::size_t unit, int local_id, int64_t offset, const torch::Tensor& run);
-  torch::Tensor whole_unit(std::size_t unit) const override;
+  std::vector<torch::Tensor> whole_unit(std::size_t unit) const override;
   void forget(std::size_t unit, int local_id) override;
 
   std::shared_ptr<StrategyCore> core_;
@@ -109,7 +112,8 @@ class ParameterShards final : public SharedParameters, public std::enable_shared
   std::vector<Member> members_;               // [replica]
   std::vector<std::vector<int>> neighbours_;  // [replica][owner]: local replicas; empty where others are elsewhere
   std::unique_ptr<Communicator> own_end_;     // of gathers that travel while others are used; null where none do
-  std::map<std::pair<std::size_t, int64_t>, torch::Tensor> loaded_;  // by unit and offset
+  std::map<std::pair<std::size_t, int64_t>, torch::Tensor> loaded_;              // by unit and offset
+  std::map<std::tuple<int, std::size_t, int64_t>, torch::Tensor> loaded_parts_;  // by replica, unit and offset
 };
 
 }  // namespace cohort

@@ -82,7 +82,7 @@ class RecordedExchange final : public Exchange, public ExchangeInRecordings {
   bool was_finite(int id) override { return std::isfinite(norms_[static_cast<std::size_t>(id)].item<double>()); }
 
   Slots slots() const override { return slots_.front(); }
-  void spread_slots(const Slots& /*loaded*/, int64_t /*iterations*/) override {
+  void spread_slots(int64_t /*iterations*/) override {
     const torch::NoGradGuard no_grad;
     for (std::size_t r = 1; r < slots_.size(); ++r) {
       for (std::size_t p = 0; p < slots_[r].size(); ++p) {
