@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/device_mesh.h"
+#include "cohort/parallel/axes.h"
 #include "strategy/core.h"
 
 namespace cohort {
@@ -58,6 +60,12 @@ class ParameterLayout {
 
   std::shared_ptr<const StrategyCore> core_;
   std::map<std::string, ParameterCut> cuts_;
+};
+
+// Says in a plan that replicas have parts of parameters, as a layout has them on a mesh. InvalidArgument: an axis of
+// one does not fit the other; see MeshOptions::layout. The wing that divides models adds one (base/extension.h).
+struct ModelDivider {
+  void (*divide)(StrategyPlan& plan, const DeviceMesh& mesh, const LayoutMap& layout);
 };
 
 }  // namespace cohort

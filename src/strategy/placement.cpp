@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
+#include "strategy/combinations.h"
 #include "strategy/remote_variables.h"
 
 namespace cohort {
@@ -20,12 +21,6 @@ class Replicated final : public Placement {
 
   PathChoice path(const PathFacts& facts) const override {
     if (facts.recorded) {
-      if (facts.in_place == GradientPath::kOverWorkers) {
-        fail<Unimplemented>("[strategy] devices of XLA train in one process only, and there are other workers");
-      }
-      if (facts.sharded) {
-        fail<Unimplemented>("[strategy] sharding: devices of XLA, whose work is recorded, have all states each");
-      }
       return {.path = GradientPath::kRecorded, .no_messages = "they are summed within the recorded step"};
     }
     // Replicas that reach each other's memory have the slots once as it is.
@@ -53,9 +48,9 @@ class Central final : public Placement {
   int holder(int local_id) const override { return local_id; }
   PathChoice path(const PathFacts& facts) const override {
     if (facts.recorded) {
-      fail<Unimplemented>(
-          "[strategy] central storage: devices whose work is recorded have a copy of every variable "
-          "each; use XlaStrategy or TPUStrategy");
+      require_pair(
+          "[strategy] central storage:", {.feature = kCentral, .said = "variables lie on " + devices_.front().name()},
+          {.feature = kXlaDevices, .said = "replicas are on " + replicas_.front().name()});
     }
     return {.path = GradientPath::kParameterDevice, .no_messages = facts.no_messages_in_place};
   }

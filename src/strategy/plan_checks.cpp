@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "collective/gradient_wire.h"
+#include "strategy/combinations.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {
@@ -39,10 +40,6 @@ void require_power_sgd(const StrategyPlan& plan) {
                           options.matrix_approximation_rank, ", start_power_sgd_iter ", options.start_power_sgd_iter,
                           " and min_compression_rate ", options.min_compression_rate,
                           "; wanted 1 or more, 0 or more and more than 0");
-  }
-  if (plan.sharding.stage > 0) {
-    fail<InvalidArgument>("[strategy] ", plan.name, ": gradient_compression is power_sgd, and sharding.stage ",
-                          plan.sharding.stage, ", whose owners take sums of slices; bfloat16 and float16 go with it");
   }
   if (options.start_power_sgd_iter > 0 || (exchange.num_packs == 1 && exchange.bytes_per_pack == 0)) return;
   fail<InvalidArgument>("[strategy] ", plan.name, ": num_packs is ", exchange.num_packs, " and bytes_per_pack ",
@@ -120,16 +117,6 @@ void require_local_sgd(const StrategyPlan& plan) {
   if (options.outer_momentum == 0.0 && !options.outer_nesterov) {
     fail<InvalidArgument>("[strategy] ", plan.name, ": local_sgd.outer_nesterov is false, and outer_momentum is 0");
   }
-  if (plan.sharding.stage > 0) {
-    fail<InvalidArgument>("[strategy] ", plan.name, ": local_sgd.sync_every is ", options.sync_every,
-                          " and sharding.stage ", plan.sharding.stage,
-                          ", but workers that share states exchange gradients in every step");
-  }
-  if (GradientWire(plan.exchange.gradient_compression).approximates()) {
-    fail<InvalidArgument>("[strategy] ", plan.name, ": local_sgd.sync_every is ", options.sync_every,
-                          " and gradient_compression power_sgd, which is for gradients; bfloat16 and float16 are for ",
-                          "what parameters have moved, too");
-  }
 }
 
 }  // namespace
@@ -139,6 +126,7 @@ void require_possible(const StrategyPlan& plan) {
   require_exchange(plan);
   require_sharding(plan);
   require_local_sgd(plan);
+  require_combination(plan);
 }
 
 void check_partition_dims(std::string_view option, const std::vector<int64_t>& dims, int cores) {

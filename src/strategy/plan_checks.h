@@ -10,7 +10,7 @@
 namespace cohort {
 
 // Throws InvalidArgument, with the option's name, if the plan's replicas are not those of its topology, or its options
-// are out of range, contradict each other or would have no effect.
+// are out of range, contradict each other or would have no effect. Errors of combinations.h.
 void require_possible(const StrategyPlan& plan);
 
 // Fails unless there is a part in each dimension, and as many in all as cores. "option" is the name of the setting.

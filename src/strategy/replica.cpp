@@ -126,8 +126,8 @@ Communicator& Replica::communicator() const {
 }
 
 Communicator& Replica::group(std::string_view axis) const {
-  require_whole_share("group()");
-  return core_.group(axis, local_id_);
+  ReplicaScope* const scope = thread_context().replica_scope;
+  return scope == nullptr ? core_.group(axis, local_id_) : scope->group(axis);
 }
 
 std::optional<int64_t> Replica::global_batch_size() const {

@@ -17,6 +17,7 @@
 
 namespace cohort {
 
+class Communicator;
 class Replica;
 
 // Tensors by their numbers (tensor_id).
@@ -49,6 +50,8 @@ class ReplicaScope {
   // Returns the number of examples of the part of the share; -1: there is no batch.
   virtual int64_t examples() const = 0;
   virtual at::Generator& generator() = 0;
+  // Returns the replica's end of its line along an axis, for the part of the model that this thread computes.
+  virtual Communicator& group(std::string_view axis) = 0;
   // Ends a part of the model with these values, and returns them as the next part gets them, when that is to begin.
   virtual std::vector<torch::Tensor> at_cut(const std::vector<torch::Tensor>& values) = 0;
   // Returns whether a part of the model begins at the place of this name.

@@ -106,6 +106,43 @@ TEST(Pipeline, LearnsBesideTheBatchAsOneDevice) {
   expect_like(under(beside_batch(3, 2, Schedule1F1B{.microbatches = 3}, /*sharding=*/1)), wanted);
 }
 
+// Layers of which the replicas of a line have parts. The second cut lies between columns and rows.
+std::vector<Layer> divided_layers() {
+  return {Dense(10, Activation::kTanh), Dense({.units = 8, .activation = "relu"}),
+          LayerNormalization(),         Dense(12, Activation::kGelu),
+          Dense(7, Activation::kTanh),  Dense(kClasses)};
+}
+
+const LayoutMap& divided_layout() {
+  static const LayoutMap layout = {
+      {"dense(_2)?\\.weight", {"model", ""}}, {"dense(_2)?\\.bias", {"model"}}, {"dense_[13]\\.weight", {"", "model"}}};
+  return layout;
+}
+
+PipelineStrategy beside_model(const std::vector<int>& sizes, const PipelineScheduleOptions& schedule, int sharding,
+                              const std::vector<std::string>& cut = {}) {
+  int places = 1;
+  for (const int size : sizes) places *= size;
+  return PipelineStrategy({.mesh = DeviceMesh(sizes, {"batch", "model", "stage"}, cpu_devices(places)),
+                           .layout = divided_layout(),
+                           .schedule = schedule,
+                           .cut = cut,
+                           .sharding = {.stage = sharding}});
+}
+
+TEST(Pipeline, StagesOfPartsLearnAsOneDevice) {
+  GradientOptions gradient;
+  gradient.global_clipnorm = 0.05;
+  const Outcome wanted = under(OneDeviceStrategy("/CPU:0"), divided_layers(), adam(gradient));
+  for (const Kind& kind : kinds()) {
+    SCOPED_TRACE(kind.name);
+    expect_like(under(beside_model({1, 2, 2}, kind.schedule, 0), divided_layers(), adam(gradient)), wanted);
+  }
+  const Schedule1F1B schedule{.microbatches = 3};
+  expect_like(under(beside_model({2, 2, 2}, schedule, /*sharding=*/1), divided_layers(), adam(gradient)), wanted);
+  expect_like(under(beside_model({1, 2, 2}, schedule, 0, {"dense_3"}), divided_layers(), adam(gradient)), wanted);
+}
+
 TEST(Pipeline, NormsAndScalesAreThoseOfAllStages) {
   GradientOptions all, each, scaled;
   all.global_clipnorm = 0.05;

@@ -86,6 +86,14 @@ TEST(MeshExperiments, ExperimentsRunOnAMeshThatAFlagGives) {
   }
 }
 
+TEST(MeshExperiments, ReplicasOfAMeshShareStatesAsAFlagSays) {
+  const double wanted = last_loss(tiny_language_model(), {"--distribution_strategy=one_device"});
+  for (const char* stage : {"--sharding_stage=1", "--sharding_stage=3"}) {
+    EXPECT_NEAR(last_loss(tiny_language_model(), {"--mesh=batch=2,model=2", stage}), wanted, 1e-4 * wanted) << stage;
+  }
+  EXPECT_NEAR(last_loss(tiny_language_model(), {"--mesh=model=2,stage=2"}), wanted, 1e-4 * wanted);
+}
+
 TEST(MeshExperiments, ImagesAreInPartsOnAMeshThatAFlagGives) {
   const std::string unet = "task.model.backbone.unet.";
   const std::vector<std::string> experiment = {
@@ -159,9 +167,7 @@ TEST(MeshExperiments, WrongStagesAreNamed) {
   expect(text, {"--mesh=batch=2", "--pipeline_schedule=gpipe"},
          "--pipeline_schedule=gpipe has no meaning without an axis of stages in --mesh");
   expect(text, {"--pipeline_microbatches=2"}, "--pipeline_microbatches=2 has no meaning without an axis of stages");
-  expect(text, {"--mesh=model=2,stage=2"},
-         "the axis model neither carries the batch nor divides the layers, which is what a pipeline does; "
-         "batch=2,stage=2");
+  expect(text, {"--mesh=sequence=2,stage=2"}, "the axis \"sequence\" divides inputs and the mesh is");
   expect(text, {"--mesh=pipeline=1,stage=2"}, "both pipeline and stage divide layers, wanted one axis that does");
   expect({"--experiment=mnist_mlp"}, {"--mesh=stage=5"},
          "the model has 4 layers (flatten, dense, dense_1, dense_2), which cannot be cut into the 5 chunks");
@@ -210,8 +216,6 @@ TEST(MeshExperiments, WrongMeshesAreNamed) {
   expect({"--mesh=model=2,tensor=2"}, "both model and tensor divide parameters");
   expect({"--mesh=batch=2,model=2", "--num_replicas=3"},
          "has 4 places, but there are 3 by --num_replicas; 4 would fit");
-  expect({"--mesh=model=2", "--sharding_stage=1"}, "--sharding_stage=1 has no meaning with --mesh=model=2");
-  expect({"--mesh=batch=2", "--sharding_stage=1"}, "--num_replicas without a mesh would fit");
   expect({"--mesh=model=2", "--distribution_strategy=one_device"},
          "--mesh=model=2 has no meaning under --distribution_strategy=one_device, only under mirrored and "
          "multi_worker_mirrored");
@@ -220,7 +224,8 @@ TEST(MeshExperiments, WrongMeshesAreNamed) {
   expect({"--mesh=stage=2", "--sequence_attention=ulysses"}, "has no meaning without an axis sequence");
   expect({"--sequence_attention=ulysses"}, "has no meaning without an axis sequence in --mesh");
   expect({"--mesh=sequence=3", "--sequence_attention=ulysses"}, "4 heads, dimension 1, which 3 replicas do not divide");
-  expect({"--mesh=sequence=2,model=2"}, "divide inputs and parameters");
+  expect({"--mesh=sequence=2,model=2"},
+         "\"model\" divides parameters and the axis \"sequence\" divides inputs, which do");
   expect({"--mesh=batch=2,space=2"},
          "the axis space divides images into the parts of task.train_input_partition_dims (with --mode=eval "
          "task.eval_input_partition_dims), which is empty, wanted parts whose product is 2; an axis sequence divides");
@@ -283,8 +288,6 @@ TEST(MeshExperiments, PartsThatDoNotFitAreNamed) {
   expect("[1, 1025]", {}, "task.train_input_partition_dims is [1, 1025], wanted numbers whose product is 1024 or less");
   expect("[4294967296, 4294967296]", {}, "wanted numbers whose product is 1024 or less");
   expect("[32, 32]", {"--num_replicas=2"}, "2 replicas of 1024 parts are 2048 CPUs, wanted 1024 or less");
-  expect("[1, 2]", {"--sharding_stage=1"},
-         "--sharding_stage=1 and inputs in 2 parts (task.train_input_partition_dims) do not go together; one of them");
 }
 
 }  // namespace

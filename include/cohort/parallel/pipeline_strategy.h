@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cohort/device_mesh.h"
+#include "cohort/parallel/axes.h"
 #include "cohort/parallel/pipeline_schedule.h"
 #include "cohort/parallel/stages.h"
 #include "cohort/strategy.h"
@@ -24,14 +25,19 @@ struct PipelineOptions {
   // The devices of the stages, in their order. NotFound: it does not exist. InvalidArgument: one is there twice.
   // Unimplemented: stages of a line on different GPUs, which MultiWorkerPipelineStrategy has, or a device of XLA.
   std::vector<std::string> devices = {};
-  // Devices on an axis of stages (the role kStage) and axes that carry the batch, instead of `devices`.
-  // InvalidArgument: both came, or there is not exactly one axis of stages. Unimplemented: axes of other roles.
+  // Devices on an axis of stages (the role kStage) and axes that carry the batch or divide parameters, instead of
+  // `devices`. InvalidArgument: both came, or there is not exactly one axis of stages. Unimplemented: an axis of
+  // another role; in MultiWorkerPipelineStrategy an axis that divides parameters.
   std::optional<DeviceMesh> mesh = std::nullopt;
+  // The parameters that are cut along axes of the mesh that divide them, as in MeshOptions::layout. InvalidArgument:
+  // one of layout and axis came without the other; in mirror(): a pattern matches no parameter.
+  LayoutMap layout = {};
   // The order in which stages work. A share with fewer examples than microbatches has as many as examples.
   PipelineScheduleOptions schedule = Schedule1F1B{};
   // The layers of a Sequential with which chunks begin, or the names of stage_place(). If it is empty a Sequential is
-  // cut at its Stage() layers, or if it has none by the time that its layers take, and other modules where they call
-  // next_stage(). InvalidArgument names the chunks that the schedule has and the layers that there are.
+  // cut at its Stage() layers, or if it has none by the time that its layers take (beside a layout by the number of
+  // their parameters), and other modules where they call next_stage(). InvalidArgument names the chunks that the
+  // schedule has and the layers that there are.
   std::vector<std::string> cut = {};
   // The most microbatches whose activations a stage may keep; 0: any number. InvalidArgument names the stage of the
   // schedule that would keep more.

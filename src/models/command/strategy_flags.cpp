@@ -112,10 +112,6 @@ Strategy make_mirrored(const StrategyFlags& flags) {
     fail<InvalidArgument>("[train] ", replicas, " replicas of ", parts_of(flags), " parts are ",
                           replicas * parts_of(flags), " CPUs, wanted ", kMostReplicas, " or less");
   }
-  if (parts_of(flags) > 1 && flags.sharding_stage != 0) {
-    fail<Unimplemented>("[train] --sharding_stage=", flags.sharding_stage, " and inputs in ", parts_of(flags),
-                        " parts (task.train_input_partition_dims) do not go together; one of them would fit");
-  }
   return MirroredStrategy({.devices = flags.num_gpus == 0 ? cpu_devices(replicas * parts_of(flags)) : devices_of(flags),
                            .exchange = exchange_options(flags),
                            .sharding = sharding_of(flags),

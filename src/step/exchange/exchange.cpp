@@ -51,14 +51,11 @@ void require_packs(const StrategyPlan& plan, const char* reason) {
 
 // Refuses what the approximation of gradients does not go with. What was lost of one is in units of its loss scale, and
 // says nothing of one that is not finite.
-void require_approximation(const StrategyPlan& plan, const FlatParameters& flat, const Optimizer& rule) {
+void require_approximation(const StrategyPlan& plan, const Optimizer& rule) {
   if (rule.gradient().loss_scale) {
     fail<InvalidArgument>("[optimizer] ", rule.name(), ": has a loss_scale, and gradient_compression of ", plan.name,
                           " is power_sgd, which keeps what gradients lose; bfloat16 and float16 take one");
   }
-  if (!flat.layout().cuts_any()) return;
-  fail<Unimplemented>("[strategy] ", plan.name, ": gradient_compression is power_sgd, which approximates whole ",
-                      "parameters, but the layout cuts ", flat.layout().cuts().begin()->first);
 }
 
 // Refuses a compression where gradients do not travel.
@@ -120,7 +117,7 @@ std::unique_ptr<Exchange> make_exchange(const MirroredModule& module, FlatParame
   require_packs(core.plan(), no_messages(core, choice));
   require_compression(core.plan(), no_messages(core, choice));
   require_local_steps(core.plan(), choice, rule);
-  if (GradientWire(core.plan().exchange.gradient_compression).approximates()) require_approximation(core.plan(), flat, rule);
+  if (GradientWire(core.plan().exchange.gradient_compression).approximates()) require_approximation(core.plan(), rule);
   return maker_of(core.plan(), choice.path).make({core, module, flat, rule, no_messages(core, choice)});
 }
 

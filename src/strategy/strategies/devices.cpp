@@ -73,11 +73,6 @@ void require_one_of(std::string_view strategy, const std::vector<std::string>& d
 void require_lines(std::string_view speaker, const std::vector<LogicalDevice>& devices) {
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const torch::Device device = devices[i].torch_device;
-    if (backend_of(device).records()) {
-      fail<Unimplemented>(speaker, " ", devices[i].name(),
-                          " is a device of XLA, whose work is recorded; replicas that ",
-                          "compute an example together run on CPUs and GPUs");
-    }
     const auto end = devices.begin() + static_cast<std::ptrdiff_t>(i);
     const auto same = [&](const LogicalDevice& other) { return other.torch_device == device; };
     if (device.is_cpu() || std::none_of(devices.begin(), end, same)) continue;

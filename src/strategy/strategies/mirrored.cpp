@@ -18,10 +18,6 @@ void divide_inputs(StrategyPlan& plan, const MirroredOptions& options) {
         "[strategy] mirrored: input_partition_dims came beside a mesh; MeshStrategy takes both, where ",
         "the mesh has an axis for the parts");
   }
-  if (options.sharding.stage > 0) {
-    fail<Unimplemented>("[strategy] mirrored: input_partition_dims and sharding.stage ", options.sharding.stage,
-                        " came, which do not go together");
-  }
   const auto& divider = extension_of<InputDivider>("mesh", "[strategy] mirrored: input_partition_dims came");
   require_lines("[strategy] mirrored:", plan.devices);
   const auto parts = static_cast<int>(c10::multiply_integers(train.empty() ? eval : train));

@@ -228,9 +228,10 @@ TEST(LocalSgdRefused, WhereItHasNoMeaning) {
   refuse({.local_sgd = {.outer_learning_rate = 0.7}}, "local_sgd has sync_every 0");
   refuse({.local_sgd = {.sync_every = 2, .outer_momentum = 1.0}}, "outer_momentum 1;");
   refuse({.local_sgd = {.sync_every = 2, .outer_nesterov = false}}, "outer_nesterov is false, and outer_momentum is 0");
-  refuse({.local_sgd = {.sync_every = 2}, .sharding = {.stage = 1}}, "and sharding.stage 1");
+  refuse({.local_sgd = {.sync_every = 2}, .sharding = {.stage = 1}},
+         "sharding.stage is 1 and local_sgd.sync_every is 2");
   refuse({.exchange = {.gradient_compression = "power_sgd"}, .local_sgd = {.sync_every = 2}},
-         "and gradient_compression power_sgd");
+         "gradient_compression is power_sgd and local_sgd.sync_every is 2");
   refuse({.communication = {.overlap = true}, .local_sgd = {.sync_every = 2}}, "communication.overlap is true");
 
   const MultiWorkerMirroredStrategy strategy({.devices = cpu_devices(1), .local_sgd = {.sync_every = 2}});

@@ -327,7 +327,7 @@ TEST(PowerSgdRefused, WhereItHasNoMeaning) {
   expect_error<InvalidArgument>(with(power_sgd({.matrix_approximation_rank = 0})),
                                 "matrix_approximation_rank 0, start_power_sgd_iter 1000");
   expect_error<InvalidArgument>(with(power_sgd({}), {.stage = 1}),
-                                "gradient_compression is power_sgd, and sharding.stage 1");
+                                "sharding.stage is 1 and gradient_compression is power_sgd");
   ExchangeOptions packs = power_sgd({.start_power_sgd_iter = 0});
   packs.num_packs = 2;
   expect_error<InvalidArgument>(with(packs), "with start_power_sgd_iter 0 there are only messages of factors");

@@ -29,6 +29,9 @@ std::shared_ptr<const ParameterLayout> divide_module(const std::shared_ptr<Strat
 // not yet that of the mesh. Errors: see MeshStrategy.
 StrategyPlan mesh_plan(const std::string& name, const DeviceMesh& mesh, const MeshOptions& options,
                        const std::vector<std::string>& devices);
+// Says in a plan how replicas have parts of parameters (ModelDivider).
+void divide_model(StrategyPlan& plan, const DeviceMesh& mesh, const LayoutMap& layout);
+
 // Says how the inputs are divided among the replicas along a plan's axis (InputDivider). InvalidArgument: the parts are
 // not as many as these replicas, or examples or channels would be cut.
 void divide_inputs_along(StrategyPlan& plan, std::string_view speaker, const std::string& axis,

@@ -30,10 +30,14 @@ void require_layout(const DeviceMesh& mesh, const LayoutMap& layout) {
       fail<InvalidArgument>("[mesh] the layout cuts no parameter along \"", axis.name, "\" of the mesh ",
                             mesh.to_string(), ", so that its replicas would all do the same");
     }
+  }
+}
+
+void require_no_stages(const DeviceMesh& mesh) {
+  for (const Axis& axis : mesh.axes()) {
     if (axis.role != AxisRole::kStage) continue;
-    fail<Unimplemented>("[mesh] the axis \"", axis.name, "\" of the mesh ", mesh.to_string(),
-                        " divides the layers of the model, which MeshStrategy does not do; its axes carry the batch, ",
-                        "divide parameters or divide inputs");
+    fail<InvalidArgument>("[mesh] the axis \"", axis.name, "\" of the mesh ", mesh.to_string(),
+                          " divides the layers of the model; PipelineStrategy takes such a mesh");
   }
 }
 
@@ -87,26 +91,25 @@ void divide_inputs(StrategyPlan& plan, const DeviceMesh& mesh, const MeshOptions
     fail<Unimplemented>("[mesh] the axes \"", space[0], "\" and \"", space[1], "\" of the mesh ", mesh.to_string(),
                         " both divide inputs; one axis does, whose parts input_partition_dims lays out");
   }
-  for (const Axis& axis : mesh.axes()) {
-    if (axis.role != AxisRole::kModel) continue;
-    fail<Unimplemented>("[mesh] the axes \"", space[0], "\" and \"", axis.name, "\" of the mesh ", mesh.to_string(),
-                        " divide inputs and parameters, which MeshStrategy does not do at the same time");
-  }
   std::vector<int64_t> train = options.input_partition_dims;
   if (!wanted && space[0] == kSequence) train = {1, mesh.topology().axis(space[0]).size};
   plan.extras.get<MeshExtras>().attention = options.attention;
   divide_inputs_along(plan, "mesh", space[0], train, options.eval_input_partition_dims);
 }
 
+void divide_model(StrategyPlan& plan, const DeviceMesh& mesh, const LayoutMap& layout) {
+  require_layout(mesh, layout);
+  require_lines("[mesh]", plan.devices);
+  plan.extras.get<MeshExtras>().layout = layout;
+  plan.divide = divide_module;
+}
+
 StrategyPlan mesh_plan(const std::string& name, const DeviceMesh& mesh, const MeshOptions& options,
                        const std::vector<std::string>& devices) {
-  require_layout(mesh, options.layout);
+  require_no_stages(mesh);
   StrategyPlan plan = local_plan(name, choose_devices(name, devices));
-  require_lines("[mesh]", plan.devices);
-  MeshExtras& extras = plan.extras.get<MeshExtras>();
-  extras.layout = options.layout;
-  if (options.sequence_parallel) extras.positions_axis = only_model_axis(mesh);
-  plan.divide = divide_module;
+  divide_model(plan, mesh, options.layout);
+  if (options.sequence_parallel) plan.extras.get<MeshExtras>().positions_axis = only_model_axis(mesh);
   plan.exchange = options.exchange;
   plan.sharding = options.sharding;
   return plan;

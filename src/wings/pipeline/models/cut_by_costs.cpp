@@ -68,6 +68,9 @@ class CostsOfPlaces final : public ReplicaScope {
   }
   int64_t examples() const override { return -1; }
   at::Generator& generator() override { return generator_; }
+  Communicator& group(std::string_view axis) override {
+    fail<FailedPrecondition>("[pipeline] the model communicates along \"", axis, "\" where its costs are counted");
+  }
   std::vector<torch::Tensor> at_cut(const std::vector<torch::Tensor>& values) override { return values; }
   void minimize(LaterStep /*step*/) override {}
   void after_step(std::function<void(const Replica&)> /*act*/) override {}

@@ -54,12 +54,7 @@ namespace {
 int stages_of(const StrategyFlags& flags, const DeviceMesh& mesh) {
   const Axis* stages = nullptr;
   for (const Axis& axis : mesh.axes()) {
-    if (axis.role == AxisRole::kBatch) continue;
-    if (axis.role != AxisRole::kStage) {
-      fail<Unimplemented>("[train] --mesh=", flags.mesh, ": the axis ", axis.name,
-                          " neither carries the batch nor divides the layers, which is what a pipeline does; batch=2,",
-                          "stage=2 would fit");
-    }
+    if (axis.role != AxisRole::kStage) continue;
     if (stages != nullptr) {
       fail<InvalidArgument>("[train] --mesh=", flags.mesh, ": both ", stages->name, " and ", axis.name,
                             " divide layers, wanted one axis that does");
@@ -95,6 +90,7 @@ PipelineOptions options_of(const StrategyFlags& flags, const DeviceMesh& mesh, c
                           "with --mesh=", flags.mesh, ", whose axis of stages divides the layers");
   }
   return {.mesh = mesh,
+          .layout = flags.layout,
           .schedule = schedule_of(flags),
           .cut = flags.cut,
           .exchange = exchange,

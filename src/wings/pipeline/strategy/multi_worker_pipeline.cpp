@@ -8,6 +8,7 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "strategy/combinations.h"
 #include "strategy/holders.h"
 #include "strategy/strategies/devices.h"
 #include "strategy/strategies/workers.h"
@@ -71,9 +72,20 @@ void require_options(const PipelineOptions& options, const ClusterOptions& membe
                           "worker has which stages");
   }
   require_one_of(kPipelineName, options.devices, options.mesh);
+  for (const Axis& axis : options.mesh->axes()) {
+    if (axis.role != AxisRole::kModel) continue;
+    require_pair(c10::str("[strategy] ", kPipelineName, ":"),
+                 {.feature = kModelAxis, .said = c10::str("the axis \"", axis.name, "\" divides parameters")},
+                 {.feature = kStagesOfWorkers, .said = "the mesh is " + options.mesh->to_string()});
+  }
+  if (!options.layout.entries().empty()) {
+    fail<InvalidArgument>("[strategy] ", kPipelineName, ": layout came, but no axis of the mesh ",
+                          options.mesh->to_string(), " divides parameters");
+  }
   if (options.sharding.stage > 0) {
-    fail<Unimplemented>("[strategy] ", kPipelineName, ": sharding.stage is ", options.sharding.stage,
-                        ", but the stages of several processes have slots of their own already, which are not shared");
+    require_pair(c10::str("[strategy] ", kPipelineName, ":"),
+                 {.feature = kStagesOfWorkers, .said = "the mesh is " + options.mesh->to_string()},
+                 {.feature = kSharedSlots, .said = c10::str("sharding.stage is ", options.sharding.stage)});
   }
   if (members.communication.overlap.value_or(false) || members.communication.bytes_per_pack != 0) {
     fail<InvalidArgument>(

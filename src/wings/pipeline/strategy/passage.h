@@ -52,6 +52,7 @@ class Passage final : public ReplicaScope {
 
   int64_t examples() const override { return part_.begin < 0 ? -1 : part_.end - part_.begin; }
   at::Generator& generator() override;
+  Communicator& group(std::string_view axis) override;
   std::vector<torch::Tensor> at_cut(const std::vector<torch::Tensor>& values) override;
   bool begins_at(std::string_view name) override;
   void minimize(LaterStep step) override;

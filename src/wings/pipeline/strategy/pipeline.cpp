@@ -85,6 +85,7 @@ class Pipeline final : public ReplicaRunner {
   std::vector<std::shared_ptr<Passage>> prepare(const std::shared_ptr<PipelineRun>& run,
                                                 const std::vector<detail::SharePart>& parts);
   std::shared_ptr<PipelineRun> begin(detail::Job& job, Replica& replica, int chunks);
+  void make_lines();
   void work(PipelineRun& run, const Course& course, int number) const;
   void act(PipelineRun& run, const Course& course, int stage, std::size_t place) const;
   void finish(PipelineRun& run);
@@ -100,6 +101,7 @@ class Pipeline final : public ReplicaRunner {
   std::map<int, Course> courses_;                   // by microbatches
   std::vector<std::shared_ptr<Passage>> passages_;  // of several microbatches
   std::shared_ptr<Passage> whole_;                  // of a single one
+  std::vector<StageLines> lines_;                   // [stage]
   bool broken_ = false;                             // a function never came back
   PassageThreads calls_;
   ReplicaThreads stages_;
@@ -199,6 +201,18 @@ void Pipeline::run(detail::Job& job, Replica& replica) {
   divides ? share_results(*run, parts, *before) : job.join_parts(replica, parts);
 }
 
+// A collective of the replicas of each line, in their first run.
+void Pipeline::make_lines() {
+  for (int stage = 0; stage < stages_here_; ++stage) {
+    StageLines& lines = lines_.emplace_back();
+    for (const Axis& axis : core_.topology().axes()) {
+      if (axis.role != AxisRole::kModel) continue;
+      Communicator& whole = core_.group(axis.name, local_id_);
+      lines[axis.name] = whole.split(/*color=*/0, /*key=*/whole.rank());
+    }
+  }
+}
+
 std::shared_ptr<PipelineRun> Pipeline::begin(detail::Job& job, Replica& replica, int chunks) {
   const torch::Device device = replica.device();
   const c10::Stream device_stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
@@ -216,6 +230,8 @@ std::shared_ptr<PipelineRun> Pipeline::begin(detail::Job& job, Replica& replica,
                                                           .first_stage = setup_.first_stage,
                                                           .device_stream = device_stream});
   run->watches = watches_;
+  if (lines_.empty()) make_lines();
+  run->lines = lines_;
   if (!setup_.axis.empty()) run->line = &core_.group(setup_.axis, local_id_);
   run->stages.resize(static_cast<std::size_t>(stages_here_));
   for (int i = 0; i < stages_here_; ++i) {

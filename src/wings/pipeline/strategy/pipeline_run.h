@@ -11,9 +11,11 @@
 #include <deque>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,9 @@
 #include "wings/pipeline/strategy/chunk_backward.h"
 
 namespace cohort {
+
+// The ends of a replica's lines along axes that divide parameters, by axis. Each stage has its own.
+using StageLines = std::map<std::string, std::unique_ptr<Communicator>, std::less<>>;
 
 // Everything that changes is guarded by the mutex.
 struct PipelineRun {
@@ -41,8 +46,9 @@ struct PipelineRun {
   int all_stages = 1;
   int first_stage = 0;
   Communicator* line = nullptr;
-  c10::Stream device_stream;  // of the replica's own thread, and of all others that work for it
-  bool watches = false;       // whether passages note which tensors they use
+  std::span<const StageLines> lines = {};  // [stage of this process]; none where nothing divides parameters
+  c10::Stream device_stream;               // of the replica's own thread, and of all others that work for it
+  bool watches = false;                    // whether passages note which tensors they use
   at::ThreadLocalState caller = {};
 
   // A piece of a loop that a stage without work of its own is asked for.

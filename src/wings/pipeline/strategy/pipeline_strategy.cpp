@@ -1,7 +1,10 @@
 #include <algorithm>
 
+#include "base/extension.h"
 #include "base/fail.h"
 #include "device/backend.h"
+#include "strategy/combinations.h"
+#include "strategy/parameter_layout.h"
 #include "strategy/strategies/devices.h"
 #include "wings/pipeline/strategy/pipeline_plan.h"
 
@@ -43,9 +46,9 @@ const Axis& stages_of(const DeviceMesh& mesh) {
                             "\" and \"", axis.name, "\", wanted one");
     }
     if (axis.role == AxisRole::kStage) stages = &axis;
-    if (axis.role == AxisRole::kStage || axis.role == AxisRole::kBatch) continue;
-    fail<Unimplemented>("[pipeline] the axis \"", axis.name, "\" of the mesh ", mesh.to_string(),
-                        " neither carries the batch nor divides the layers, which is what PipelineStrategy does");
+    if (axis.role != AxisRole::kSpace) continue;
+    require_pair("[pipeline]", {.feature = kInputAxis, .said = c10::str("the axis \"", axis.name, "\" divides inputs")},
+                 {.feature = kPipeline, .said = c10::str("the mesh is ", mesh.to_string())});
   }
   if (stages != nullptr) return *stages;
   fail<InvalidArgument>("[pipeline] the mesh ", mesh.to_string(), " has no axis of stages (the role kStage)");
@@ -55,10 +58,6 @@ void require_lines_here(const std::vector<LogicalDevice>& devices, std::size_t s
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const LogicalDevice& own = devices[i];
     const LogicalDevice& first = devices[i - i % stages];
-    if (backend_of(own.torch_device).records()) {
-      fail<Unimplemented>("[pipeline] ", own.name(), " is a device of XLA, whose work is recorded; the stages of a ",
-                          "pipeline run on CPUs and GPUs");
-    }
     if (own.torch_device == first.torch_device) continue;
     fail<Unimplemented>("[pipeline] ", own.name(), " and ", first.name(), " are different devices of this process for ",
                         "stages of one line, wanted one process for each GPU: MultiWorkerPipelineStrategy with a mesh ",
@@ -66,12 +65,17 @@ void require_lines_here(const std::vector<LogicalDevice>& devices, std::size_t s
   }
 }
 
+// A layout and an axis that divides parameters come together.
+void take_layout(StrategyPlan& plan, const PipelineOptions& options) {
+  const auto divides = [](const Axis& axis) { return axis.role == AxisRole::kModel; };
+  const bool divided = options.mesh && std::any_of(options.mesh->axes().begin(), options.mesh->axes().end(), divides);
+  if (!divided && options.layout.entries().empty()) return;
+  if (!options.mesh) fail<InvalidArgument>("[pipeline] layout came without a mesh, whose axes it names");
+  extension_of<ModelDivider>("mesh", "[pipeline] layout came").divide(plan, *options.mesh, options.layout);
+}
+
 StrategyPlan pipeline_plan(const PipelineOptions& options) {
   require_one_of("pipeline", options.devices, options.mesh);
-  if (options.sharding.stage > 1) {
-    fail<Unimplemented>("[pipeline] sharding.stage is ", options.sharding.stage, "; the replicas of a pipeline share ",
-                        "slots (stage 1), but gradients are kept over the microbatches");
-  }
   std::vector<std::string> all = options.devices;
   std::optional<Lines> lines;
   if (options.mesh) {
@@ -87,6 +91,7 @@ StrategyPlan pipeline_plan(const PipelineOptions& options) {
   if (lines) plan.topology = lines->topology;
   plan.exchange = options.exchange;
   plan.sharding = options.sharding;
+  take_layout(plan, options);
   take_schedule(plan, options, {.stages = static_cast<int>(stages)});
   plan.devices_per_replica = static_cast<int>(stages);
   return plan;

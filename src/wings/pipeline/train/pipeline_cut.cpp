@@ -61,6 +61,16 @@ std::vector<double> costs_of(const StrategyCore& core, SequentialModule& module,
   return costs;
 }
 
+// Layers of which each replica has a part compute within a run only, so that their parameters stand for their time.
+std::vector<double> sizes_of(const SequentialModule& module) {
+  std::vector<double> costs;
+  for (const auto& layer : module.layers()) {
+    costs.push_back(1.0);
+    for (const torch::Tensor& parameter : layer->parameters()) costs.back() += static_cast<double>(parameter.numel());
+  }
+  return costs;
+}
+
 // Workers measure different times; the chief's count.
 std::vector<std::size_t> chiefs_cut(const StrategyCore& core, const std::vector<std::size_t>& cut) {
   std::vector<std::size_t> chiefs;
@@ -144,7 +154,8 @@ void cut_for_pipeline(const std::string& speaker, const StrategyCore& core,
       fail<InvalidArgument>(speaker, "the model has ", names.size(), " layers (", c10::Join(", ", names),
                             "), which cannot be cut into the ", wanted);
     }
-    cut = cut_by_cost(costs_of(core, *copies.front(), context), chunks);
+    const bool divided = static_cast<bool>(core.plan().divide);
+    cut = cut_by_cost(divided ? sizes_of(*copies.front()) : costs_of(core, *copies.front(), context), chunks);
     cut = chiefs_cut(core, cut);
   }
   for (SequentialModule* copy : copies) copy->set_cut(cut);

@@ -36,6 +36,7 @@ class Elsewhere final : public ReplicaScope {
   }
   int64_t examples() const override { return 1; }
   at::Generator& generator() override { return generator_; }
+  Communicator& group(std::string_view /*axis*/) override { throw std::logic_error("there is no line"); }
   std::vector<torch::Tensor> at_cut(const std::vector<torch::Tensor>& values) override { return values; }
   bool begins_at(std::string_view /*name*/) override { return false; }
   void minimize(LaterStep /*step*/) override {}

@@ -1,0 +1,35 @@
+// Combinations: the features that a strategy may have beside each other, and the pairs that are refused, each with its
+// sentence. This table alone decides; docs/parallelism.md prints it.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "strategy/core.h"
+
+namespace cohort {
+
+// A feature, by its name in the table, and how a user has asked for it ("sharding.stage is 2").
+struct AskedFor {
+  std::string_view feature;
+  std::string said;
+};
+
+// The names of features that strategies ask for before there is a plan.
+inline constexpr std::string_view kModelAxis = "tensor parallelism (model)";
+inline constexpr std::string_view kInputAxis = "inputs in parts (space, sequence)";
+inline constexpr std::string_view kPipeline = "pipeline (stage)";
+inline constexpr std::string_view kStagesOfWorkers = "pipeline over workers";
+inline constexpr std::string_view kSharedSlots = "sharded states, stage 1";
+inline constexpr std::string_view kXlaDevices = "XLA devices";
+inline constexpr std::string_view kCentral = "central storage";
+
+// Unimplemented: the plan has two features that do not go together. InvalidArgument: together they would mean nothing.
+void require_combination(const StrategyPlan& plan);
+// The same for two features of which one may not be seen in a plan yet. Does nothing where they go together.
+void require_pair(std::string_view speaker, const AskedFor& first, const AskedFor& second);
+
+// Returns the refused pairs as a table of Markdown.
+std::string combinations_table();
+
+}  // namespace cohort
