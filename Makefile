@@ -78,7 +78,7 @@ test:
 	@OMP_WAIT_POLICY=passive OPENBLAS_THREAD_TIMEOUT=4 ctest --test-dir $(B)/dev --output-on-failure -j $$((2 * $(JOBS) + 2)) $(if $(TESTS),-R $(TESTS))
 
 # The core alone, and with one wing beside it: WINGS=mesh, or none for the core alone.
-WINGS ?= none $(notdir $(wildcard src/wings/*))
+WINGS ?= none $(sort $(notdir $(wildcard src/wings/* tools/cohort/wings/*)))
 wings:
 	@scripts/install-deps.sh test
 	@scripts/wings-alone $(B)/wings $(JOBS) $(WINGS)

@@ -109,8 +109,10 @@ endfunction()
 # cohort_installed_wings(<out>): writes install_wings() (src/base/extension.h) for COHORT_WINGS, and returns its file.
 function(cohort_installed_wings out)
   foreach(wing IN LISTS COHORT_WINGS)
-    string(APPEND declarations "void install_${wing}();\n")
-    string(APPEND calls "    install_${wing}();\n")
+    if(EXISTS ${PROJECT_SOURCE_DIR}/src/wings/${wing})
+      string(APPEND declarations "void install_${wing}();\n")
+      string(APPEND calls "    install_${wing}();\n")
+    endif()
   endforeach()
   set(${out} ${PROJECT_BINARY_DIR}/generated/wings.cpp PARENT_SCOPE)
   file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/wings.cpp @ONLY CONTENT

@@ -12,10 +12,10 @@ import sys
 from wings import UMBRELLAS, sources, wings_of
 
 CEILINGS = {
-    "lines of the core": 77218,
+    "lines of the core": 75082,
     "headers of the core": 26,
-    "lines of them": 3239,
-    "errors that say Unimplemented": 113,
+    "lines of them": 3237,
+    "errors that say Unimplemented": 101,
     "abstract classes with one implementation": 24,
     "type names that stand in several files": 4,
     "lines of prose over 120 characters": 1735,

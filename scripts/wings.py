@@ -1,4 +1,4 @@
-"""Which files are a wing's: those of src/wings, and those that wings.txt lists."""
+"""Which files are a wing's: those of src/wings and tools/cohort/wings, and those that wings.txt lists."""
 import pathlib
 import re
 
@@ -23,8 +23,9 @@ def wings_of(root):
 
     def wing_of(path):
         parts = path.parts
-        if parts[:2] == ("src", "wings"):
-            return parts[2]
+        for place in (("src", "wings"), ("tools", "cohort", "wings")):
+            if parts[:len(place)] == place:
+                return parts[len(place)]
         for folder in path.parents:
             if f"{folder}/" in places:
                 return places[f"{folder}/"]
@@ -41,8 +42,9 @@ def includes_of_wings(files, wing_of):
             continue
         own = wing_of(path)
         for name in INCLUDE.findall(text):
-            included = pathlib.Path("include" if name.startswith("cohort/") else "src") / name
-            wing = wing_of(included) if included in files else None
+            places = ["include"] if name.startswith("cohort/") else ["src", "tools/cohort"]
+            included = next((pathlib.Path(place) / name for place in places if pathlib.Path(place) / name in files), None)
+            wing = wing_of(included) if included else None
             if wing and wing != own:
                 found.append((path, own, included, wing))
     return found

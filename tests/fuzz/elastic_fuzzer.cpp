@@ -8,9 +8,9 @@
 #include <string>
 #include <utility>
 
-#include "launch/elastic/roster.h"
 #include "tests/fuzz/entry.h"
 #include "tests/fuzz/numbers.h"
+#include "wings/launch/elastic/roster.h"
 
 namespace cohort::fuzz::elastic_fuzzer {
 namespace {

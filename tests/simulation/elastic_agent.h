@@ -14,9 +14,9 @@
 
 #include "cluster/beat_plan.h"
 #include "cluster/liveness.h"
-#include "launch/elastic/lease.h"
-#include "launch/elastic/roster.h"
 #include "tests/simulation/world.h"
+#include "wings/launch/elastic/lease.h"
+#include "wings/launch/elastic/roster.h"
 
 namespace cohort::simulation {
 

@@ -15,8 +15,6 @@ Command add_checkpoint(CLI::App& app);
 Command add_devices(CLI::App& app);
 // Adds `describe`, which prints the flags of the other subcommands of `whole`.
 Command add_describe(CLI::App& app, const CLI::App& whole);
-// Adds `launch`. `program` is the command behind --.
-Command add_launch(CLI::App& app, std::vector<std::string> program);
 // Adds `report`, which makes a page that shows runs.
 Command add_report(CLI::App& app);
 
@@ -25,6 +23,8 @@ struct CommandRow {
   std::string name;
   std::string description;
   std::function<Command(CLI::App& app)> add;
+  // Does the same for a command that runs a program: the arguments behind --. Replaces `add`.
+  std::function<Command(CLI::App& app, std::vector<std::string> program)> add_with_program = {};
 };
 
 // Adds flags to `devices`, and returns what prints more devices. An extension.

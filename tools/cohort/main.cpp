@@ -1,4 +1,4 @@
-// The command line: cohort train | launch | report | checkpoint | devices | describe, and what wings add.
+// The command line: cohort train | report | checkpoint | devices | describe, and the commands of wings.
 #include <torch/version.h>
 #include <unistd.h>
 
@@ -27,14 +27,12 @@ void restart_with_right_blas(char** argv) {
   ::execv("/proc/self/exe", argv);  // if this fails the program goes on, more slowly
 }
 
-std::vector<cohort::cli::CommandRow> command_rows(const CLI::App& app, const std::vector<std::string>& program) {
+std::vector<cohort::cli::CommandRow> command_rows(const CLI::App& app) {
   using namespace cohort::cli;
   install_commands();
   std::vector<CommandRow> rows = cohort::extensions<CommandRow>();
   rows.push_back({"checkpoint", "look into checkpoints, compare them, make files of weights", add_checkpoint});
   rows.push_back({"devices", "list what can be computed on", add_devices});
-  rows.push_back({"launch", "start the workers of a program",
-                  [&program](CLI::App& command) { return add_launch(command, program); }});
   rows.push_back({"report", "show runs of train on a page of HTML", add_report});
   rows.push_back({"train", "train or evaluate an experiment", cohort::add_train_flags});
   std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
@@ -56,14 +54,18 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", "cohort " COHORT_VERSION ", LibTorch " TORCH_VERSION);
   std::vector<std::pair<const CLI::App*, cohort::cli::Command>> commands;
-  for (const cohort::cli::CommandRow& row : command_rows(app, program)) {
+  std::vector<const CLI::App*> with_program;
+  for (const cohort::cli::CommandRow& row : command_rows(app)) {
     CLI::App* const command = app.add_subcommand(row.name, row.description);
-    commands.emplace_back(command, row.add(*command));
+    if (row.add_with_program) with_program.push_back(command);
+    commands.emplace_back(command, row.add_with_program ? row.add_with_program(*command, program) : row.add(*command));
   }
   cohort::read_decimals(app);
   try {
     app.parse(static_cast<int>(mark - argv), argv);
-    if (mark != end && !app.got_subcommand("launch")) throw CLI::ExtrasError({"--"});
+    const bool runs_program =
+        std::any_of(with_program.begin(), with_program.end(), [](const auto* each) { return each->parsed(); });
+    if (mark != end && !runs_program) throw CLI::ExtrasError({"--"});
   } catch (const CLI::Success& asked) {  // --help, --version
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {

@@ -1,4 +1,4 @@
-#include "launch/elastic/rendezvous.h"
+#include "wings/launch/elastic/rendezvous.h"
 
 #include <iostream>
 #include <mutex>

@@ -1,4 +1,4 @@
-#include "launch/group.h"
+#include "wings/launch/group.h"
 
 #include <poll.h>
 #include <sys/signalfd.h>

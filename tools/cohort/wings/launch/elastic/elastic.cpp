@@ -1,12 +1,12 @@
-#include "launch/elastic/elastic.h"
+#include "wings/launch/elastic/elastic.h"
 
 #include <iostream>
 
 #include "base/fail.h"
 #include "cluster/free_port.h"
 #include "cluster/own_host.h"
-#include "launch/elastic/agent.h"
 #include "rpc/local_end.h"
+#include "wings/launch/elastic/agent.h"
 
 namespace cohort::cli {
 

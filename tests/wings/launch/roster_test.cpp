@@ -1,4 +1,4 @@
-#include "launch/elastic/roster.h"
+#include "wings/launch/elastic/roster.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -15,8 +15,8 @@
 
 #include "base/wait_reporting.h"
 #include "cluster/liveness.h"
-#include "launch/elastic/lease.h"
 #include "rendezvous.pb.h"
+#include "wings/launch/elastic/lease.h"
 
 namespace cohort::cli {
 

@@ -1,4 +1,4 @@
-#include "launch/elastic/agent.h"
+#include "wings/launch/elastic/agent.h"
 
 #include <poll.h>
 #include <sys/eventfd.h>

@@ -1,4 +1,4 @@
-#include "launch/child.h"
+#include "wings/launch/child.h"
 
 #include <fcntl.h>
 #include <sys/prctl.h>

@@ -1,4 +1,4 @@
-#include "launch/plan.h"
+#include "wings/launch/plan.h"
 
 #include <nlohmann/json.hpp>
 

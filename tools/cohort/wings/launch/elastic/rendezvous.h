@@ -6,8 +6,8 @@
 #include <string>
 
 #include "cohort/cluster/security.h"
-#include "launch/elastic/roster.h"
 #include "rpc/security.h"
+#include "wings/launch/elastic/roster.h"
 
 namespace cohort::cli {
 

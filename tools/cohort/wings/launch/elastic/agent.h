@@ -5,9 +5,9 @@
 #include <functional>
 #include <string>
 
-#include "launch/elastic/rendezvous.h"
-#include "launch/group.h"
-#include "launch/plan.h"
+#include "wings/launch/elastic/rendezvous.h"
+#include "wings/launch/group.h"
+#include "wings/launch/plan.h"
 
 namespace cohort::cli {
 

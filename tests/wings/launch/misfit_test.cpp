@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "launch/elastic/roster.h"
+#include "wings/launch/elastic/roster.h"
 
 namespace cohort::cli::misfit_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "launch/output.h"
+#include "wings/launch/output.h"
 
 #include <poll.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "launch/elastic/agent.h"
+#include "wings/launch/elastic/agent.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,8 @@
 #include <string>
 #include <thread>
 
-#include "launch/elastic/lease.h"
 #include "tests/support/files.h"
+#include "wings/launch/elastic/lease.h"
 
 namespace cohort::cli::agent_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "launch/remote.h"
+#include "wings/launch/remote.h"
 
 #include <poll.h>
 #include <unistd.h>

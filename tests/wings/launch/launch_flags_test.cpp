@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "commands.h"
 #include "models/command/train_command.h"
+#include "wings/launch/launch.h"
 
 namespace cohort::launch_flags_test {
 namespace {

@@ -1,4 +1,4 @@
-#include "launch/guard.h"
+#include "wings/launch/guard.h"
 
 #include <fcntl.h>
 #include <poll.h>

@@ -1,4 +1,4 @@
-#include "launch/trust.h"
+#include "wings/launch/trust.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

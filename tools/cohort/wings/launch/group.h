@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/child.h"
-#include "launch/guard.h"
+#include "wings/launch/child.h"
+#include "wings/launch/guard.h"
 
 namespace cohort::cli {
 

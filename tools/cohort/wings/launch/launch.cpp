@@ -1,4 +1,6 @@
 // cohort launch: starts the workers of a program, on this machine or on several, and ends them together.
+#include "wings/launch/launch.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,11 +12,10 @@
 #include "base/cpu_threads.h"
 #include "base/fail.h"
 #include "cluster/free_port.h"
-#include "commands.h"
-#include "launch/elastic/elastic.h"
-#include "launch/group.h"
-#include "launch/remote.h"
-#include "launch/trust.h"
+#include "wings/launch/elastic/elastic.h"
+#include "wings/launch/group.h"
+#include "wings/launch/remote.h"
+#include "wings/launch/trust.h"
 
 namespace cohort::cli {
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include "launch/guard.h"
-#include "launch/output.h"
-#include "launch/plan.h"
+#include "wings/launch/guard.h"
+#include "wings/launch/output.h"
+#include "wings/launch/plan.h"
 
 namespace cohort::cli {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "launch/plan.h"
-#include "launch/trust.h"
+#include "wings/launch/plan.h"
+#include "wings/launch/trust.h"
 
 namespace cohort::cli {
 

@@ -4,9 +4,9 @@
 #include <functional>
 #include <string>
 
-#include "launch/group.h"
-#include "launch/plan.h"
 #include "rpc/security.h"
+#include "wings/launch/group.h"
+#include "wings/launch/plan.h"
 
 namespace cohort::cli {
 
