@@ -12,7 +12,9 @@
 #include "cohort/cluster/partitioners.h"               // IWYU pragma: export
 #include "cohort/cluster/per_worker_dataset.h"         // IWYU pragma: export
 #include "cohort/cluster/remote_value.h"               // IWYU pragma: export
+#include "cohort/cluster/scheduler_resolvers.h"        // IWYU pragma: export
 #include "cohort/cluster/security.h"                   // IWYU pragma: export
 #include "cohort/cluster/sharded_variable.h"           // IWYU pragma: export
+#include "cohort/cluster/tpu_resolver.h"               // IWYU pragma: export
 #include "cohort/cluster/tpu_topology.h"               // IWYU pragma: export
 #include "cohort/cluster/xla_strategy.h"               // IWYU pragma: export

@@ -3,6 +3,7 @@
 
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/partitioners.h"
+#include "cohort/cluster/scheduler_resolvers.h"
 #include "cohort/error.h"
 #include "tests/golden/golden.h"
 

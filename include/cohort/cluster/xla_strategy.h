@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/tpu_resolver.h"
 #include "cohort/cluster/tpu_topology.h"
 #include "cohort/strategy.h"
 

@@ -2,7 +2,7 @@
 
 #include "base/fail.h"
 #include "cluster/environment.h"
-#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/tpu_resolver.h"
 #include "rpc/address.h"
 #include "wings/xla/cluster/tpu_hosts.h"
 #include "wings/xla/device/plugin.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/tpu_resolver.h"
 
 namespace cohort {
 

@@ -1,7 +1,7 @@
 // Who the processes of a TPU pod are, by libtpu's variables and by answers in the form of Google's metadata server.
 #include <gtest/gtest.h>
 
-#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/tpu_resolver.h"
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 #include "wings/xla/cluster/tpu_hosts.h"

@@ -3,7 +3,7 @@
 #include "base/fail.h"
 #include "cluster/environment.h"
 #include "cluster/free_port.h"
-#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/scheduler_resolvers.h"
 #include "rpc/address.h"
 
 namespace cohort {

@@ -1,10 +1,11 @@
-#include "cluster/http.h"
+#include "wings/schedulers/cluster/http.h"
 
 #include <curl/curl.h>
 
 #include <memory>
 
 #include "base/fail.h"
+#include "cohort/cluster/scheduler_resolvers.h"
 
 namespace cohort {
 

@@ -2,8 +2,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
-#include "cluster/http.h"
+#include "cohort/cluster/scheduler_resolvers.h"
 #include "rpc/address.h"
+#include "wings/schedulers/cluster/http.h"
 
 namespace cohort {
 

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/scheduler_resolvers.h"
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"

@@ -7,9 +7,10 @@
 #include <thread>
 
 #include "cluster/free_port.h"
-#include "cluster/http.h"
+#include "cohort/cluster/scheduler_resolvers.h"
 #include "cohort/error.h"
 #include "tests/support/errors.h"
+#include "wings/schedulers/cluster/http.h"
 
 namespace cohort::http_test {
 namespace {

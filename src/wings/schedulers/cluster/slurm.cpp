@@ -4,7 +4,7 @@
 #include "base/fail.h"
 #include "cluster/environment.h"
 #include "cluster/host_list.h"
-#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/scheduler_resolvers.h"
 #include "cohort/device.h"
 #include "device/visible_cards.h"
 #include "rpc/address.h"

@@ -5,8 +5,9 @@
 
 #include "base/fail.h"
 #include "cluster/environment.h"
-#include "cluster/http.h"
+#include "cohort/cluster/scheduler_resolvers.h"
 #include "rpc/address.h"
+#include "wings/schedulers/cluster/http.h"
 
 namespace cohort {
 

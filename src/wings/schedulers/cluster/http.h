@@ -3,8 +3,6 @@
 
 #include <string>
 
-#include "cohort/cluster/cluster_resolver.h"
-
 namespace cohort {
 
 std::string url_escaped(const std::string& text);
