@@ -85,6 +85,12 @@ if(COHORT_HAS_GLOO AND COHORT_TORCH)
   endif()
 endif()
 # The component of C++, although only MPI's functions in C are called: a project of C++ alone cannot look for the one of C.
+if(NOT mpi IN_LIST COHORT_WINGS)
+  if(COHORT_WITH_MPI AND NOT COHORT_WITH_MPI STREQUAL "AUTO")
+    message(FATAL_ERROR "COHORT_WITH_MPI is ON, wanted the wing mpi in COHORT_WINGS, too")
+  endif()
+  set(COHORT_WITH_MPI OFF)
+endif()
 cohort_optional(MPI MPI CXX)
 message(STATUS "cohort: CUDA ${COHORT_HAS_CUDA} (kernels ${COHORT_HAS_CUDA_KERNELS}), Gloo ${COHORT_HAS_GLOO}, MPI ${COHORT_HAS_MPI}, NCCL ${COHORT_HAS_NCCL}")
 
@@ -94,7 +100,7 @@ set(COHORT_LIBRARIES OpenMP::OpenMP_CXX spdlog::spdlog nlohmann_json::nlohmann_j
 if(COHORT_HAS_GLOO AND NOT COHORT_GLOO_MODULE)
   list(APPEND COHORT_LIBRARIES gloo)
 endif()
-# MPI is not in COHORT_LIBRARIES. Only two layers include its header, and only these are compiled again when make test
+# MPI is not in COHORT_LIBRARIES. Only the wing mpi includes its header, and only this is compiled again when make test
 # installs MPI after make demo.
 set(COHORT_MPI "")
 if(COHORT_HAS_MPI)

@@ -30,7 +30,7 @@ HEADERS = {
     "config": "models/config models/setting",
     "device": "compute device",
     "rpc": "cluster/security",
-    "cluster": "cluster/cluster_spec cluster/cluster_resolver cluster/scheduler_resolvers cluster/tpu_resolver",
+    "cluster": "cluster/cluster_spec cluster/cluster_resolver cluster/mpi_resolver cluster/scheduler_resolvers cluster/tpu_resolver",
     "collective": "communicator",
     "topology": "device_mesh parallel/pipeline_schedule topology cluster/tpu_topology",
     "strategy": "strategy exchange_options strategy_inl join_parts parallel/axes parallel/mesh_strategy parallel/stages parallel/pipeline_strategy mirrored replica values variable cluster/multi_worker_mesh cluster/multi_worker_pipeline cluster/multi_worker_strategy cluster/xla_strategy",

@@ -5,6 +5,7 @@
 #include "cohort/cluster/cluster_resolver.h"           // IWYU pragma: export
 #include "cohort/cluster/cluster_spec.h"               // IWYU pragma: export
 #include "cohort/cluster/consistency.h"                // IWYU pragma: export
+#include "cohort/cluster/mpi_resolver.h"               // IWYU pragma: export
 #include "cohort/cluster/multi_worker_mesh.h"          // IWYU pragma: export
 #include "cohort/cluster/multi_worker_pipeline.h"      // IWYU pragma: export
 #include "cohort/cluster/multi_worker_strategy.h"      // IWYU pragma: export

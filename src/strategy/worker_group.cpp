@@ -11,7 +11,6 @@
 #include "base/error_text.h"
 #include "base/fail.h"
 #include "base/log.h"
-#include "cluster/mpi_runtime.h"
 #include "cluster/own_host.h"
 #include "collective/algorithms/hierarchical.h"
 #include "collective/algorithms/levels.h"
@@ -53,19 +52,17 @@ void require_known(const CommunicationOptions& options) {
   for (const char* other : {"auto", "nccl"}) {
     if (options.implementation == other) return;
   }
-  for (const std::string_view name : transport_names()) {
-    if (options.implementation == name) return;
-  }
+  if (find_transport(options.implementation) != nullptr) return;
   fail<InvalidArgument>("[strategy] multi_worker_mirrored: the communication \"", options.implementation,
                         "\" is not known, only ", known, " and nccl are");
 }
 
 namespace {
 
-std::string choose_communication(const CommunicationOptions& options, bool under_mpi, bool on_gpus) {
+std::string choose_communication(const CommunicationOptions& options, const std::string& resolver, bool on_gpus) {
   if (options.implementation == "auto") {
     if (on_gpus && has_nccl()) return "nccl";
-    return under_mpi && has_mpi() ? "mpi" : "ring";
+    return std::string(automatic_transport(resolver));
   }
   if (options.implementation == "nccl" && !has_nccl()) {
     fail<Unimplemented>(
@@ -77,6 +74,12 @@ std::string choose_communication(const CommunicationOptions& options, bool under
         "[strategy] multi_worker_mirrored: nccl needs replicas on GPUs, this worker's are on the CPU");
   }
   return options.implementation;
+}
+
+// Returns whether this kind of communication needs no addresses of the cluster.
+bool connects_itself(const std::string& kind) {
+  const TransportRow* row = find_transport(kind);
+  return row != nullptr && row->connects_itself;
 }
 
 // The machine (containers on it share the id) and the cores that this process may use: those of its affinity, or a
@@ -158,12 +161,12 @@ WorkerGroup::~WorkerGroup() = default;
 
 JoinedWorkers::JoinedWorkers(const WorkerGroupOptions& options) : WorkerGroup(nullptr), options_(options) {
   const bool on_gpus = is_gpu(options.devices.front().torch_device);
-  const std::string kind = choose_communication(options.communication, options.under_mpi, on_gpus);
-  if (kind == "mpi" && !on_gpus && options.communication.overlap.value_or(false)) {
-    cohort::fail<InvalidArgument>("[strategy] ", options.strategy, ": communication.overlap is true, but over mpi ",
-                                  "gradients of CPUs leave after backward; wanted implementation \"ring\"");
+  const std::string kind = choose_communication(options.communication, options.resolver, on_gpus);
+  if (connects_itself(kind) && !on_gpus && options.communication.overlap.value_or(false)) {
+    cohort::fail<InvalidArgument>("[strategy] ", options.strategy, ": communication.overlap is true, but over ", kind,
+                                  " gradients of CPUs leave after backward; wanted implementation \"ring\"");
   }
-  if (kind != "mpi") {
+  if (!connects_itself(kind)) {
     await_own_name(options.cluster, options.task,
                    {.limit = options.membership.start_timeout, .report_interval = options.membership.report_interval});
     addresses_ = own_addresses(options.cluster, options.task);
@@ -256,7 +259,7 @@ std::unique_ptr<ProcessCommunicator> JoinedWorkers::connect(const std::string& k
       .put = [members](const std::string& key, const std::string& value) { members->put(key, value); },
       .get = [members](const std::string& key, std::chrono::milliseconds limit) { return members->get(key, limit); },
       .find = [members](const std::string& key) { return members->try_get(key); }};
-  if (!meeting.identity && !security.allow_insecure && kind != "mpi") require_loopback(meeting.host);
+  if (!meeting.identity && !security.allow_insecure && !connects_itself(kind)) require_loopback(meeting.host);
   std::unique_ptr<Transport> transport = make_transport(kind == "nccl" ? "ring" : kind, meeting);
   std::shared_ptr<Communicator> devices;
   if (kind == "nccl") {

@@ -23,7 +23,7 @@ struct WorkerGroupOptions {
   ClusterSpec cluster;  // chief and workers only
   TaskId task;
   std::vector<LogicalDevice> devices;  // the devices of this worker's replicas, at least one
-  bool under_mpi = false;              // mpirun started the workers
+  std::string resolver;                // the name of the resolver of the cluster
   CommunicationOptions communication;
   MembershipOptions membership;
   std::string strategy = "multi_worker_mirrored";  // whose workers they are, for messages

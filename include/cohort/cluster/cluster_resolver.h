@@ -124,24 +124,6 @@ class UnionResolver final : public ClusterResolver {
   UnionOptions options_;
 };
 
-struct MpiOptions {
-  Environment variables = process_environment();  // the variables that are read
-};
-
-// Reads what mpirun tells a process that it started (Open MPI, MPICH and others over PMI): all tasks are workers. Only
-// worker 0 has an address: MASTER_ADDR and MASTER_PORT where they are exported, else what MPI itself tells (builds with
-// MPI).
-class MpiResolver final : public ClusterResolver {
- public:
-  explicit MpiResolver(MpiOptions options = {}) : options_(std::move(options)) {}
-  std::string_view name() const override { return "mpi"; }
-  ClusterSpec cluster_spec() const override;
-  std::optional<TaskId> task() const override;
-
- private:
-  MpiOptions options_;
-};
-
 // Returns the first of these that the environment speaks of: TF_CONFIG, torchrun's variables, Slurm's (a step of more
 // than one task, whether or not it sets PMI's variables too; not a step of Open MPI's daemons), those of Open MPI,
 // MPICH and others over PMI, SageMaker's. If it speaks of none of them the result is a resolver without a cluster.

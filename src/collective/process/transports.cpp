@@ -1,54 +1,71 @@
 #include "collective/process/transports.h"
 
+#include "base/extension.h"
 #include "base/fail.h"
 #include "collective/gloo/gloo.h"
-#include "collective/mpi/mpi.h"
 #include "collective/tcp/tcp.h"
 
 namespace cohort {
 
 namespace {
 
-// MPI has ranks of its own, which mpirun gave.
-std::unique_ptr<Transport> connect_mpi(const Meeting& meeting) {
-  std::unique_ptr<Transport> transport = make_mpi(meeting.timeout);
-  if (transport->rank() != meeting.rank || transport->size() != meeting.size) {
-    fail<InvalidArgument>("[collective] mpi: the cluster has this process as worker ", meeting.rank, " of ",
-                          meeting.size, ", mpirun as rank ", transport->rank(), " of ", transport->size(),
-                          "; communication over MPI needs them to be the same");
-  }
-  return transport;
-}
-
-struct TransportRow {
-  std::string_view name;
-  std::unique_ptr<Transport> (*make)(const Meeting& meeting);
-};
-
 // Ranks that have to prove themselves speak TLS, which Gloo does not.
 std::unique_ptr<Transport> connect_ring(const Meeting& meeting) {
   return meeting.identity ? make_tcp(meeting) : make_gloo(meeting);
 }
 
+// The back ends of the core, and the places of those of wings.
 constexpr TransportRow kTransports[] = {
-    {"ring", connect_ring},
-    {"mpi", connect_mpi},
+    {.name = "ring", .make = connect_ring},
+    {.name = "mpi", .wing = "mpi"},
 };
+
+// Returns the rows, those of wings in their places and others behind.
+std::vector<const TransportRow*> rows() {
+  std::vector<const TransportRow*> list;
+  for (const TransportRow& row : kTransports) list.push_back(&row);
+  for (const TransportRow& more : extensions<TransportRow>()) {
+    const TransportRow** place = nullptr;
+    for (const TransportRow*& row : list) {
+      if (row->name == more.name) place = &row;
+    }
+    if (place == nullptr) {
+      list.push_back(&more);
+    } else {
+      *place = &more;
+    }
+  }
+  return list;
+}
 
 }  // namespace
 
 std::vector<std::string_view> transport_names() {
   std::vector<std::string_view> names;
-  for (const TransportRow& row : kTransports) names.push_back(row.name);
+  for (const TransportRow* row : rows()) names.push_back(row->name);
   return names;
 }
 
-std::unique_ptr<Transport> make_transport(std::string_view name, const Meeting& meeting) {
-  std::string known;
-  for (const TransportRow& row : kTransports) {
-    if (row.name == name) return row.make(meeting);
-    known += c10::str(known.empty() ? "" : ", ", row.name);
+const TransportRow* find_transport(std::string_view name) {
+  for (const TransportRow* row : rows()) {
+    if (row->name != name) continue;
+    if (row->make == nullptr) fail_without(row->wing, "[collective] the transport \"", name, "\" is to be used");
+    return row;
   }
+  return nullptr;
+}
+
+std::string_view automatic_transport(std::string_view resolver) {
+  for (const TransportRow* row : rows()) {
+    if (!row->automatic_under.empty() && row->automatic_under == resolver) return row->name;
+  }
+  return kTransports[0].name;
+}
+
+std::unique_ptr<Transport> make_transport(std::string_view name, const Meeting& meeting) {
+  if (const TransportRow* row = find_transport(name)) return row->make(meeting);
+  std::string known;
+  for (const std::string_view each : transport_names()) known += c10::str(known.empty() ? "" : ", ", each);
   fail<InvalidArgument>("[collective] there is no transport \"", name, "\" between processes, only ", known);
 }
 

@@ -66,7 +66,7 @@ StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& opt
   join_workers(plan, {.cluster = cluster,
                       .task = *task,
                       .devices = plan.devices,
-                      .under_mpi = resolver.name() == "mpi",
+                      .resolver = std::string(resolver.name()),
                       .communication = options.communication,
                       .membership = options.membership,
                       .alike = {{"sharding", sharding_of(options)},

@@ -32,10 +32,10 @@ bool is_sagemaker(const Environment& variables) {
 }  // namespace
 
 void install_schedulers() {
-  extend(ResolverRow{
-      .name = "torchrun", .place = 10, .applies = is_torchrun, .make = [](const Environment& variables) {
-        return ClusterResolverPtr(std::make_shared<TorchrunResolver>(TorchrunOptions{.variables = variables}));
-      }});
+  extend(ResolverRow{.name = "torchrun", .place = 10, .applies = is_torchrun, .make = [](const Environment& variables) {
+                       return ClusterResolverPtr(
+                           std::make_shared<TorchrunResolver>(TorchrunOptions{.variables = variables}));
+                     }});
   extend(
       ResolverRow{.name = "slurm", .place = 20, .applies = is_task_of_step, .make = [](const Environment& variables) {
                     return ClusterResolverPtr(std::make_shared<SlurmResolver>(SlurmOptions{.variables = variables}));

@@ -43,7 +43,7 @@ TEST(ProcessRanks, OperationsAreSpansOfATrace) {
       [](const auto& fn) { with_process_ranks(2, {}, [&](ProcessCommunicator& world, Membership&) { fn(world); }); });
 }
 
-// The ranks of MPI are processes that mpirun starts: mpi_test.cpp.
+// The ranks of MPI are processes that mpirun starts: tests/wings/mpi/collective/mpi_test.cpp.
 std::vector<std::string_view> with_threads() {
   std::vector<std::string_view> names = transport_names();
   std::erase(names, "mpi");

@@ -59,7 +59,7 @@ StrategyPlan plan_of(const DeviceMesh& mesh, const MeshOptions& options, const C
   WorkerGroupOptions group{.cluster = cluster,
                            .task = *task,
                            .devices = plan.devices,
-                           .under_mpi = resolver->name() == "mpi",
+                           .resolver = std::string(resolver->name()),
                            .communication = members.communication,
                            .membership = members.membership,
                            .strategy = kMeshName,

@@ -145,7 +145,7 @@ StrategyPlan plan_of(const PipelineOptions& options, const ClusterOptions& membe
     WorkerGroupOptions group{.cluster = cluster,
                              .task = *task,
                              .devices = plan.devices,
-                             .under_mpi = resolver->name() == "mpi",
+                             .resolver = std::string(resolver->name()),
                              .communication = members.communication,
                              .membership = members.membership,
                              .strategy = kPipelineName,

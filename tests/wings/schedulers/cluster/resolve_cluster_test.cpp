@@ -1,7 +1,7 @@
 // The order in which resolve_cluster() takes the launchers.
 #include <gtest/gtest.h>
 
-#include "cohort/cluster/scheduler_resolvers.h"
+#include "cohort/cluster/mpi_resolver.h"
 #include "tests/wings/schedulers/cluster/slurm_step.h"
 
 namespace cohort::resolve_cluster_test {

@@ -1,8 +1,8 @@
 // Run by mpirun: every rank is a process that runs the same tests.
-#include "collective/mpi/mpi.h"
-#include "cluster/mpi_runtime.h"
+#include "wings/mpi/collective/mpi.h"
 #include "collective/process/process_communicator.h"
 #include "tests/collective/process/conformance.h"
+#include "wings/mpi/cluster/mpi_runtime.h"
 
 namespace cohort::mpi_test {
 namespace {

@@ -6,9 +6,9 @@
 #include "base/fail.h"
 #include "cluster/environment.h"
 #include "cluster/free_port.h"
-#include "cluster/mpi_runtime.h"
-#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/mpi_resolver.h"
 #include "rpc/address.h"
+#include "wings/mpi/cluster/mpi_runtime.h"
 
 namespace cohort {
 

@@ -1,9 +1,9 @@
-#include "cluster/mpi_runtime.h"
+#include "wings/mpi/cluster/mpi_runtime.h"
 
 #include <atomic>
 
 #include "base/fail.h"
-#include "cluster/mpi_api.h"
+#include "wings/mpi/cluster/mpi_api.h"
 
 namespace cohort {
 
@@ -37,7 +37,7 @@ class Runtime {
   int level_ = MPI_THREAD_SINGLE;
 };
 
-void check(int code, const char* call) {
+void require_success(int code, const char* call) {
   if (code == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING] = {};
   int length = 0;
@@ -61,9 +61,9 @@ std::string mpi_broadcast(const std::string& mine) {
   start_mpi();
   std::string text = mine;
   auto size = static_cast<int>(text.size());
-  check(MPI_Bcast(&size, 1, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Bcast");
+  require_success(MPI_Bcast(&size, 1, MPI_INT, 0, MPI_COMM_WORLD), "MPI_Bcast");
   text.resize(static_cast<std::size_t>(size));
-  check(MPI_Bcast(text.data(), size, MPI_CHAR, 0, MPI_COMM_WORLD), "MPI_Bcast");
+  require_success(MPI_Bcast(text.data(), size, MPI_CHAR, 0, MPI_COMM_WORLD), "MPI_Bcast");
   return text;
 }
 

@@ -1,4 +1,4 @@
-#include "collective/mpi/mpi.h"
+#include "wings/mpi/collective/mpi.h"
 
 #include <algorithm>
 #include <atomic>
@@ -8,8 +8,8 @@
 #include "base/deadline.h"
 #include "base/fail.h"
 #include "base/hash.h"
-#include "cluster/mpi_api.h"
-#include "cluster/mpi_runtime.h"
+#include "wings/mpi/cluster/mpi_api.h"
+#include "wings/mpi/cluster/mpi_runtime.h"
 
 namespace cohort {
 

@@ -1,6 +1,6 @@
 // The MPI runtime of builds without MPI (COHORT_WITH_MPI): every call is an error that says so.
 #include "base/fail.h"
-#include "cluster/mpi_runtime.h"
+#include "wings/mpi/cluster/mpi_runtime.h"
 
 namespace cohort {
 

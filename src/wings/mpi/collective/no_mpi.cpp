@@ -1,5 +1,5 @@
-#include "cluster/mpi_runtime.h"
-#include "collective/mpi/mpi.h"
+#include "wings/mpi/cluster/mpi_runtime.h"
+#include "wings/mpi/collective/mpi.h"
 
 namespace cohort {
 
