@@ -26,7 +26,7 @@ if(COHORT_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 set(COHORT_HAS_CUDA OFF)
-if(TARGET torch_cuda OR TARGET cohort_torch_cuda)
+if(cuda IN_LIST COHORT_WINGS AND (TARGET torch_cuda OR TARGET cohort_torch_cuda))
   set(COHORT_HAS_CUDA ON)
 endif()
 include(CohortCudaCode)
@@ -48,7 +48,7 @@ if(COHORT_HAS_CUDA AND NOT COHORT_WITH_CUDA_KERNELS STREQUAL "OFF")
                         "one of LibTorch's CUDA ${COHORT_CUDA_MAJOR}")
   endif()
 elseif(COHORT_WITH_CUDA_KERNELS STREQUAL "ON")
-  message(FATAL_ERROR "COHORT_WITH_CUDA_KERNELS is ON, but this LibTorch is without CUDA; see COHORT_TORCH")
+  message(FATAL_ERROR "COHORT_WITH_CUDA_KERNELS is ON, but this LibTorch is without CUDA (COHORT_TORCH), or COHORT_WINGS is without cuda")
 endif()
 # NCCL's header, which LibTorch comes without: its group between processes includes it, and so does ours between devices.
 find_path(COHORT_NCCL_HEADERS nccl.h HINTS ${COHORT_CUDA_HEADERS} ${CUDA_TOOLKIT_INCLUDE} ${CUDAToolkit_INCLUDE_DIRS})
@@ -56,7 +56,7 @@ set(COHORT_HAS_NCCL OFF)
 if(COHORT_HAS_CUDA AND COHORT_NCCL_HEADERS AND COHORT_WITH_NCCL)
   set(COHORT_HAS_NCCL ON)
 elseif(COHORT_WITH_NCCL AND NOT COHORT_WITH_NCCL STREQUAL "AUTO")
-  message(FATAL_ERROR "COHORT_WITH_NCCL is ON, but this LibTorch is without CUDA (COHORT_TORCH), or there is no nccl.h "
+  message(FATAL_ERROR "COHORT_WITH_NCCL is ON, but this LibTorch is without CUDA (COHORT_TORCH), COHORT_WINGS is without cuda, or there is no nccl.h "
                       "(COHORT_NCCL_HEADERS is \"${COHORT_NCCL_HEADERS}\")")
 endif()
 

@@ -1,4 +1,4 @@
-// The table of back ends. A new one adds its row here, or is an extension.
+// The table of back ends. That of CPUs comes first; the others are extensions.
 #include <ATen/Functions.h>
 
 #include <algorithm>
@@ -8,14 +8,11 @@
 #include "base/tracer.h"
 #include "device/backend.h"
 #include "device/cpu/cpu.h"
-#include "device/cuda/cuda.h"
 #include "device/layout.h"
 
 namespace cohort {
 
 namespace {
-
-constexpr BackendMaker kBackendMakers[] = {{make_cpu_backend}, {make_cuda_backend}};
 
 class NumberThatIsHere final : public ArrivingNumber {
  public:
@@ -32,7 +29,7 @@ std::vector<std::unique_ptr<DeviceBackend>>& table() {
     const auto add = [&](const BackendMaker& maker) {
       if (auto backend = maker.make()) list.push_back(std::move(backend));
     };
-    for (const BackendMaker& maker : kBackendMakers) add(maker);
+    add({make_cpu_backend});
     for (const BackendMaker& maker : extensions<BackendMaker>()) add(maker);
     return list;
   }();

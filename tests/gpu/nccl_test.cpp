@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "cohort/error.h"
-#include "collective/nccl/nccl.h"
+#include "collective/devices/nccl.h"
 #include "tests/equivalence/runs.h"
 #include "tests/gpu/cards.h"
 #include "tests/support/rank_errors.h"

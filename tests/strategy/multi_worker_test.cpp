@@ -7,7 +7,7 @@
 
 #include "cohort/distributed_dataset.h"
 #include "cohort/error.h"
-#include "collective/nccl/nccl.h"
+#include "collective/devices/nccl.h"
 #include "tests/support/errors.h"
 #include "tests/support/workers.h"
 

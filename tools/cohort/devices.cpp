@@ -13,7 +13,7 @@
 #include "cluster/local_place.h"
 #include "cohort/compute.h"
 #include "cohort/device.h"
-#include "collective/nccl/nccl_link.h"
+#include "collective/devices/nccl.h"
 #include "commands.h"
 #include "device/backend.h"
 #include "device/visible_cards.h"
@@ -73,7 +73,7 @@ void print_allocator(const DeviceBackend& backend, torch::Device device) {
 }
 
 void print_devices() {
-  std::cout << "LibTorch " << TORCH_VERSION << ", NCCL " << (has_nccl_link() ? "yes" : "no") << ", " << hardware_cores()
+  std::cout << "LibTorch " << TORCH_VERSION << ", NCCL " << (has_nccl() ? "yes" : "no") << ", " << hardware_cores()
             << " core(s)\n";
   for (const PhysicalDevice& device : list_physical_devices()) {
     const DeviceBackend& backend = *find_backend(device.type);

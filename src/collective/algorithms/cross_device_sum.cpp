@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 #include "collective/algorithms/linked_sum.h"
-#include "collective/nccl/nccl_link.h"
+#include "collective/devices/nccl.h"
 #include "device/backend.h"
 
 namespace cohort {
@@ -25,7 +25,7 @@ bool several_gpus(const std::vector<torch::Device>& devices) {
 }
 
 bool nccl_suits(const std::vector<torch::Device>& devices) {
-  return has_nccl_link() && several_gpus(devices);
+  return has_nccl() && several_gpus(devices);
 }
 
 // Returns whether the ring serves these devices. It reads and writes memory, which recorded tensors do not have.
@@ -53,7 +53,7 @@ constexpr SumRow kTable[] = {
 };
 
 CrossDeviceSum make_nccl_sum(const std::vector<torch::Device>& devices, std::chrono::milliseconds timeout) {
-  if (!has_nccl_link()) {
+  if (!has_nccl()) {
     fail_unbuilt("[collective] cross-device ops nccl", "take auto or ring");
   }
   if (!several_gpus(devices)) {

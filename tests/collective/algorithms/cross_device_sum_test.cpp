@@ -5,7 +5,7 @@
 #include <torch/types.h>
 
 #include "cohort/error.h"
-#include "collective/nccl/nccl_link.h"
+#include "collective/devices/nccl.h"
 #include "tests/support/ranks.h"
 
 namespace cohort::cross_device_sum_test {
@@ -103,7 +103,7 @@ TEST(CrossDeviceSums, AnUnknownNameListsTheKnownOnes) {
 }
 
 TEST(CrossDeviceSums, NcclWithoutNcclSaysSo) {
-  if (has_nccl_link()) {
+  if (has_nccl()) {
     EXPECT_THROW(make_cross_device_sum("nccl", {torch::kCPU}), InvalidArgument);
   } else {
     EXPECT_THROW(make_cross_device_sum("nccl", {torch::kCPU}), Unimplemented);

@@ -1,10 +1,12 @@
-#include "collective/nccl/nccl.h"
+// NCCL between processes, as LibTorch has it.
 
 #include <cstdlib>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include "collective/nccl/c10d_communicator.h"
+#include "wings/cuda/collective/nccl/c10d_communicator.h"
+#include "wings/cuda/collective/nccl/maker.h"
+#include "wings/cuda/collective/nccl/nccl_link.h"
 
 namespace cohort {
 
@@ -18,13 +20,7 @@ void leave_errors_to_us() {
   });
 }
 
-}  // namespace
-
-bool has_nccl() {
-  return true;
-}
-
-std::unique_ptr<Communicator> make_nccl(const Meeting& meeting) {
+std::unique_ptr<Communicator> between_processes(const Meeting& meeting) {
   using Group = c10d::ProcessGroupNCCL;
   leave_errors_to_us();
   return std::make_unique<C10dCommunicator<Group>>("nccl", meeting, [](const Meeting& ranks) {
@@ -33,6 +29,12 @@ std::unique_ptr<Communicator> make_nccl(const Meeting& meeting) {
     return c10::make_intrusive<Group>(c10::make_intrusive<MeetingStore>(ranks), ranks.rank, ranks.size,
                                       std::move(options));
   });
+}
+
+}  // namespace
+
+std::optional<NcclMaker> nccl_maker() {
+  return NcclMaker{.make_link = link_by_nccl, .make_communicator = between_processes};
 }
 
 }  // namespace cohort

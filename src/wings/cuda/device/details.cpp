@@ -1,4 +1,4 @@
-#include "device/cuda/details.h"
+#include "wings/cuda/device/details.h"
 
 #include <ATen/cuda/CUDAContext.h>
 #include <c10/cuda/CUDAException.h>

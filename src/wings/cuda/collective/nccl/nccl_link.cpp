@@ -1,7 +1,7 @@
 // One thread calls NCCL for all devices at once, in a group, as NCCL wants it of one that has several; but for sums in
 // graphs, which each device's thread captures. CUDA's side streams (device/torch_side_streams.cpp) call at once what is
 // begun on them, within the group. NCCL gets pointers into tensors.
-#include "collective/nccl/nccl_link.h"
+#include "wings/cuda/collective/nccl/nccl_link.h"
 
 #include <c10/cuda/CUDAStream.h>
 #include <nccl.h>
@@ -144,11 +144,7 @@ class NcclLink final : public DeviceLink {
 
 }  // namespace
 
-bool has_nccl_link() {
-  return true;
-}
-
-std::unique_ptr<DeviceLink> make_nccl_link(const std::vector<torch::Device>& devices) {
+std::unique_ptr<DeviceLink> link_by_nccl(const std::vector<torch::Device>& devices) {
   return std::make_unique<NcclLink>(devices);
 }
 

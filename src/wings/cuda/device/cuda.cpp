@@ -1,7 +1,7 @@
 // The GPUs' back end. Copies run on a stream of their own, from page-locked memory, beside what the device computes;
 // what computes waits for them on the device, not on the host. Streams and events are LibTorch's, by their general
 // names, so that only the figures of memory and waits of the host need CUDA's headers.
-#include "device/cuda/cuda.h"
+#include "wings/cuda/device/cuda.h"
 
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
@@ -19,9 +19,9 @@
 #include "base/fail.h"
 #include "base/libtorch_compat.h"
 #include "device/compute.h"
-#include "device/cuda/cuda_graph.h"
-#include "device/cuda/details.h"
 #include "device/numa.h"
+#include "wings/cuda/device/cuda_graph.h"
+#include "wings/cuda/device/details.h"
 
 namespace cohort {
 

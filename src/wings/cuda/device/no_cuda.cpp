@@ -1,5 +1,5 @@
 // Stands in for cuda.cpp where LibTorch is without CUDA.
-#include "device/cuda/cuda.h"
+#include "wings/cuda/device/cuda.h"
 
 namespace cohort {
 

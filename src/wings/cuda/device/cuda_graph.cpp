@@ -2,7 +2,7 @@
 // capturing thread is held to what a capture allows, so that input goes on being copied meanwhile, and other replicas
 // go on with theirs. Before LibTorch 2.1 every thread of the process is held to it. The segments share a pool of
 // LibTorch's allocator.
-#include "device/cuda/cuda_graph.h"
+#include "wings/cuda/device/cuda_graph.h"
 
 #include <ATen/Functions.h>
 #include <ATen/core/grad_mode.h>

@@ -2,7 +2,7 @@
 #ifndef USE_C10D_GLOO
 #define USE_C10D_GLOO
 #endif
-#include "collective/nccl/c10d_communicator.h"
+#include "wings/cuda/collective/nccl/c10d_communicator.h"
 
 #include <array>
 #include <latch>
@@ -10,7 +10,7 @@
 #include <optional>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
-#include "collective/nccl/nccl.h"
+#include "collective/devices/nccl.h"
 #include "tests/collective/process/conformance.h"
 #include "tests/support/process_ranks.h"
 
