@@ -12,7 +12,7 @@ import sys
 from wings import UMBRELLAS, sources, wings_of
 
 CEILINGS = {
-    "lines of the core": 72882,
+    "lines of the core": 72650,
     "headers of the core": 26,
     "lines of them": 3237,
     "errors that say Unimplemented": 101,

@@ -1,6 +1,6 @@
 #include "collective/gradient_wire.h"
 
-#include "base/fail.h"
+#include "collective/gradient_compression.h"
 #include "device/identity.h"
 
 namespace cohort {
@@ -14,19 +14,8 @@ void sum_travelling(Communicator& group, torch::Tensor packed, const torch::Tens
 
 }  // namespace
 
-GradientWire::GradientWire(const std::string& compression) {
-  if (compression == "none") return;
-  if (compression == "bfloat16") {
-    dtype_ = torch::kBFloat16;
-  } else if (compression == "float16") {
-    dtype_ = torch::kHalf;
-  } else if (compression == "power_sgd") {
-    approximates_ = true;
-  } else {
-    fail<InvalidArgument>("[collective] gradient_compression is \"", compression,
-                          "\", wanted none, bfloat16, float16 or power_sgd");
-  }
-}
+GradientWire::GradientWire(const std::string& compression)
+    : dtype_(gradient_compression(compression).dtype), has_hook_(gradient_compression(compression).make != nullptr) {}
 
 torch::ScalarType GradientWire::dtype_of(torch::ScalarType gradients) const {
   const bool is_long = gradients == torch::kFloat || gradients == torch::kDouble;
@@ -37,9 +26,9 @@ torch::Tensor GradientWire::packed(const torch::Tensor& message, const ProcessCo
   return workers.adds_in_memory(message) ? message : packed(message);
 }
 
-// Factors are those of each worker's own gradients.
+// A hook takes each worker's own gradients.
 torch::Tensor GradientWire::sums(ProcessCommunicator& workers, int64_t size, torch::ScalarType dtype) const {
-  return approximates_ ? torch::zeros({size}, dtype) : workers.shared_zeros(size, dtype, dtype_of(dtype));
+  return has_hook_ ? torch::zeros({size}, dtype) : workers.shared_zeros(size, dtype, dtype_of(dtype));
 }
 
 void GradientWire::unpack(const torch::Tensor& came, torch::Tensor message) {

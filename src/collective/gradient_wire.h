@@ -15,13 +15,13 @@ namespace cohort {
 
 class GradientWire {
  public:
-  // InvalidArgument: there is no such compression.
+  // InvalidArgument: there is no such compression. Unimplemented: this build lacks its wing.
   explicit GradientWire(const std::string& compression);
 
   // Returns whether messages are shorter than the gradients.
-  bool compresses() const { return dtype_.has_value() || approximates_; }
-  // Returns whether factors of low rank travel (step/exchange/power_sgd.h), for which this class does nothing.
-  bool approximates() const { return approximates_; }
+  bool compresses() const { return dtype_.has_value() || has_hook_; }
+  // Returns whether a hook sums the gradients (step/exchange/comm_hook.h), for which this class does nothing.
+  bool has_hook() const { return has_hook_; }
   // Returns the dtype in which gradients of this one travel: a half type for float32 and float64, else their own.
   torch::ScalarType dtype_of(torch::ScalarType gradients) const;
   // Returns a message as it travels: itself, or a rounded copy.
@@ -40,7 +40,7 @@ class GradientWire {
 
  private:
   std::optional<torch::ScalarType> dtype_;  // nothing: the gradients' own
-  bool approximates_ = false;
+  bool has_hook_;
 };
 
 }  // namespace cohort

@@ -47,7 +47,7 @@ std::string says_gradients(const StrategyPlan& plan) {
 
 std::string says_power_sgd(const StrategyPlan& plan) {
   const std::string& compression = plan.exchange.gradient_compression;
-  return GradientWire(compression).approximates() ? "gradient_compression is " + compression : "";
+  return GradientWire(compression).has_hook() ? "gradient_compression is " + compression : "";
 }
 
 std::string says_local_sgd(const StrategyPlan& plan) {

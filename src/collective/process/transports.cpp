@@ -1,6 +1,6 @@
 #include "collective/process/transports.h"
 
-#include "base/extension.h"
+#include "base/extension_table.h"
 #include "base/fail.h"
 #include "collective/gloo/gloo.h"
 #include "collective/tcp/tcp.h"
@@ -20,34 +20,16 @@ constexpr TransportRow kTransports[] = {
     {.name = "mpi", .wing = "mpi"},
 };
 
-// Returns the rows, those of wings in their places and others behind.
-std::vector<const TransportRow*> rows() {
-  std::vector<const TransportRow*> list;
-  for (const TransportRow& row : kTransports) list.push_back(&row);
-  for (const TransportRow& more : extensions<TransportRow>()) {
-    const TransportRow** place = nullptr;
-    for (const TransportRow*& row : list) {
-      if (row->name == more.name) place = &row;
-    }
-    if (place == nullptr) {
-      list.push_back(&more);
-    } else {
-      *place = &more;
-    }
-  }
-  return list;
-}
-
 }  // namespace
 
 std::vector<std::string_view> transport_names() {
   std::vector<std::string_view> names;
-  for (const TransportRow* row : rows()) names.push_back(row->name);
+  for (const TransportRow* row : with_extensions(kTransports)) names.push_back(row->name);
   return names;
 }
 
 const TransportRow* find_transport(std::string_view name) {
-  for (const TransportRow* row : rows()) {
+  for (const TransportRow* row : with_extensions(kTransports)) {
     if (row->name != name) continue;
     if (row->make == nullptr) fail_without(row->wing, "[collective] the transport \"", name, "\" is to be used");
     return row;
@@ -56,7 +38,7 @@ const TransportRow* find_transport(std::string_view name) {
 }
 
 std::string_view automatic_transport(std::string_view resolver) {
-  for (const TransportRow* row : rows()) {
+  for (const TransportRow* row : with_extensions(kTransports)) {
     if (!row->automatic_under.empty() && row->automatic_under == resolver) return row->name;
   }
   return kTransports[0].name;

@@ -3,11 +3,11 @@
 #include <c10/util/StringUtil.h>
 
 #include <limits>
-#include <tuple>
 
 #include "base/fail.h"
 #include "collective/algorithms/cross_device_sum.h"
 #include "collective/algorithms/levels.h"
+#include "collective/gradient_compression.h"
 #include "collective/process/transports.h"
 #include "models/command/strategy_table.h"
 
@@ -26,39 +26,6 @@ int packs_of(const StrategyFlags& flags) {
 
 namespace {
 
-void check_power_sgd(const StrategyFlags& flags) {
-  if (*flags.gradient_compression == "power_sgd") return;
-  const StrategyFlags defaults;
-  using Flag = std::tuple<const char*, int64_t, int64_t>;
-  for (const auto& [name, value, unset] :
-       {Flag("power_sgd_rank", flags.power_sgd_rank, defaults.power_sgd_rank),
-        Flag("power_sgd_start_iter", flags.power_sgd_start_iter, defaults.power_sgd_start_iter)}) {
-    if (value == unset) continue;
-    fail<InvalidArgument>("[train] --", name, "=", value,
-                          " has no meaning under --gradient_compression=", flags.gradient_compression,
-                          ", only under power_sgd");
-  }
-}
-
-void check_local_sgd(const StrategyFlags& flags) {
-  if (flags.local_sgd_every != 0) {
-    if (lower(flags.distribution_strategy) == "multi_worker_mirrored" && flags.mesh->empty()) return;
-    fail<InvalidArgument>("[train] --local_sgd_every=", flags.local_sgd_every, " has no meaning under ",
-                          "--distribution_strategy=", flags.distribution_strategy,
-                          flags.mesh->empty() ? "" : " with --mesh", ", only under multi_worker_mirrored without one");
-  }
-  const StrategyFlags defaults;
-  using Flag = std::tuple<const char*, double, double>;
-  for (const auto& [name, value, unset] :
-       {Flag("local_sgd_start_iter", static_cast<double>(flags.local_sgd_start_iter),
-             static_cast<double>(defaults.local_sgd_start_iter)),
-        Flag("outer_learning_rate", flags.outer_learning_rate, defaults.outer_learning_rate),
-        Flag("outer_momentum", flags.outer_momentum, defaults.outer_momentum)}) {
-    if (value == unset) continue;
-    fail<InvalidArgument>("[train] --", name, "=", value, " has no meaning without --local_sgd_every");
-  }
-}
-
 void check_algorithm(const StrategyFlags& flags) {
   if (*flags.collective_algorithm == *StrategyFlags().collective_algorithm) return;
   if (lower(flags.distribution_strategy) != "multi_worker_mirrored") {
@@ -73,8 +40,6 @@ void check_algorithm(const StrategyFlags& flags) {
 }  // namespace
 
 void check_exchange(const StrategyFlags& flags) {
-  check_power_sgd(flags);
-  check_local_sgd(flags);
   check_algorithm(flags);
 }
 
@@ -119,20 +84,13 @@ void describe_exchange(StrategyFlags& flags, ConfigFields& fields) {
   add("num_packs", flags.num_packs,
       "messages that the gradients are packed into, where there are messages: between workers, GPUs, or under "
       "reduction_to_one_device and hierarchical_copy; 0: no packing");
-  add("gradient_compression", flags.gradient_compression,
-      "how gradients travel where there are messages, as for num_packs: rounded to a dtype, or power_sgd, by factors "
-      "of "
-      "low rank",
-      "none, bfloat16, float16, power_sgd");
-  add("power_sgd_rank", flags.power_sgd_rank, "the rank of these factors");
-  add("power_sgd_start_iter", flags.power_sgd_start_iter, "the first updates, in which gradients travel as they are");
-  add("local_sgd_every", flags.local_sgd_every,
-      "under multi_worker_mirrored, updates from one exchange of the workers' parameters to the next; 0: gradients are "
-      "exchanged in every step");
-  add("local_sgd_start_iter", flags.local_sgd_start_iter, "the first updates, in which gradients are exchanged");
-  add("outer_learning_rate", flags.outer_learning_rate,
-      "the rate of the outer step, by the mean of what the workers have moved; DiLoCo's is 0.7");
-  add("outer_momentum", flags.outer_momentum, "its momentum, Nesterov's; DiLoCo's is 0.9");
+  std::string how = "how gradients travel where there are messages, as for num_packs: rounded to a dtype";
+  std::vector<std::string_view> names;
+  for (const GradientCompression* row : gradient_compressions()) {
+    names.push_back(row->name);
+    if (row->make != nullptr) how += c10::str(", or ", row->name, ", ", row->help);
+  }
+  add("gradient_compression", flags.gradient_compression, how, c10::str(c10::Join(", ", names)));
 }
 
 }  // namespace cohort

@@ -13,7 +13,7 @@ namespace cohort {
 std::string exchange_of(const StrategyFlags& flags);
 // InvalidArgument: --num_packs is negative or too large.
 int packs_of(const StrategyFlags& flags);
-// InvalidArgument: power_sgd, local steps or messages between workers are spoken of, and there are none.
+// InvalidArgument: an algorithm between workers is named, and there are none.
 void check_exchange(const StrategyFlags& flags);
 // Returns how workers send messages to each other.
 CommunicationOptions communication_of(const StrategyFlags& flags);

@@ -216,6 +216,7 @@ void StrategyFlags::describe(ConfigFields& fields) {
   add("num_replicas", num_replicas,
       "replicas on the CPU; 0: one; under tpu and xla: those of the plugin's devices, 0: all");
   describe_exchange(*this, fields);
+  describe_wings(FlagPlace::kExchange);
   describe_sharding(*this, fields);
   describe_wings(FlagPlace::kLayout);
   add("worker_hosts", worker_hosts,

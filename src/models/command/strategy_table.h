@@ -36,8 +36,9 @@ struct StrategyRow {
 
 // The places in the list of flags where wings have theirs.
 enum class FlagPlace {
-  kLayout,   // behind those of the replicas
-  kDevices,  // behind those of the workers
+  kExchange,  // behind those of the exchange
+  kLayout,    // behind those of the replicas
+  kDevices,   // behind those of the workers
   kLast,
 };
 

@@ -61,8 +61,8 @@ CommunicatorExchange::CommunicatorExchange(const ExchangeParts& parts)
     updates_.emplace_back(flat, parts.rule, std::move(values));
   }
   if (flat.layout().cuts_any()) join_parts();
-  for (int r = 0; wire_.approximates() && r < core.num_local_replicas(); ++r) {
-    power_sgd_.emplace_back(flat, core.plan().exchange.power_sgd, r);
+  for (int r = 0; wire_.has_hook() && r < core.num_local_replicas(); ++r) {
+    hooks_.push_back(make_comm_hook(flat, core.plan().exchange, r));
   }
   begin_in_backward();
   if (!core.backend(0).captures()) return;
@@ -95,24 +95,24 @@ Verdict CommunicatorExchange::step(Replica& replica, std::vector<torch::Tensor> 
 }
 
 bool CommunicatorExchange::takes_other_messages() const {
-  return wire_.approximates() || flat_.layout().cuts_any() || !flat_.counted().empty();
+  return wire_.has_hook() || flat_.layout().cuts_any() || !flat_.counted().empty();
 }
 
 std::vector<torch::Tensor> CommunicatorExchange::own_state() const {
   std::vector<torch::Tensor> list;
-  for (const PowerSgd& each : power_sgd_) {
-    for (torch::Tensor& own : each.state()) list.push_back(std::move(own));
+  for (const auto& hook : hooks_) {
+    for (torch::Tensor& own : hook->state()) list.push_back(std::move(own));
   }
   return list;
 }
 
 void CommunicatorExchange::load_own_state(std::span<const torch::Tensor> state) {
-  const std::size_t each = power_sgd_.empty() ? 0 : state.size() / power_sgd_.size();
-  for (std::size_t r = 0; r < power_sgd_.size(); ++r) power_sgd_[r].load(state.subspan(r * each, each));
+  const std::size_t each = hooks_.empty() ? 0 : state.size() / hooks_.size();
+  for (std::size_t r = 0; r < hooks_.size(); ++r) hooks_[r]->load(state.subspan(r * each, each));
 }
 
 void CommunicatorExchange::forget_own_state() {
-  for (PowerSgd& each : power_sgd_) each.forget();
+  for (const auto& hook : hooks_) hook->forget();
 }
 
 void CommunicatorExchange::spread_slots(int64_t /*iterations*/) {
@@ -166,11 +166,9 @@ void CommunicatorExchange::join_parts() {
 
 void CommunicatorExchange::all_reduce(Replica& replica, int64_t update) {
   const TraceSpan span("communication", "all-reduce");
-  if (!power_sgd_.empty()) {
-    PowerSgd& power_sgd = power_sgd_[static_cast<std::size_t>(replica.local_id())];
-    if (power_sgd.approximates(update)) {
-      return power_sgd.sum(replica.communicator(), gradients_.of(replica.local_id()), update);
-    }
+  if (!hooks_.empty()) {
+    CommHook& hook = *hooks_[static_cast<std::size_t>(replica.local_id())];
+    if (hook.sums(update)) return hook.sum(replica.communicator(), gradients_.of(replica.local_id()), update);
   }
   for (std::size_t g = 0; g < packs_.size(); ++g) {
     for (const Pack& pack : packs_[g]) {

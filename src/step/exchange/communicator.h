@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "collective/gradient_wire.h"
+#include "step/exchange/comm_hook.h"
 #include "step/exchange/device_buckets.h"
 #include "step/exchange/exchange.h"
-#include "step/exchange/power_sgd.h"
 #include "step/flat_gradients.h"
 #include "step/update/cut_lines.h"
 #include "step/update/tensors.h"
@@ -77,8 +77,8 @@ class CommunicatorExchange final : public Exchange {
   std::vector<std::vector<Pack>> packs_;  // [group]
   GradientWire wire_;
   bool sends_;
-  std::vector<PowerSgd> power_sgd_;    // [replica]; none where the messages have the gradients themselves
-  std::vector<TensorUpdate> updates_;  // [replica]
+  std::vector<std::unique_ptr<CommHook>> hooks_;  // [replica]; none where the messages have the gradients themselves
+  std::vector<TensorUpdate> updates_;             // [replica]
   std::unique_ptr<DeviceBuckets> buckets_;
   std::optional<CutLines> lines_;                // nothing where no parameter is cut
   std::unique_ptr<ExchangeInGraphs> in_graphs_;  // has the parts above

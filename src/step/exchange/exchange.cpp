@@ -7,7 +7,9 @@
 #include "base/extension.h"
 #include "base/fail.h"
 #include "base/kernels/kernels.h"
+#include "collective/gradient_compression.h"
 #include "collective/gradient_wire.h"
+#include "step/exchange/comm_hook.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {
@@ -54,7 +56,8 @@ void require_packs(const StrategyPlan& plan, const char* reason) {
 void require_approximation(const StrategyPlan& plan, const Optimizer& rule) {
   if (rule.gradient().loss_scale) {
     fail<InvalidArgument>("[optimizer] ", rule.name(), ": has a loss_scale, and gradient_compression of ", plan.name,
-                          " is power_sgd, which keeps what gradients lose; bfloat16 and float16 take one");
+                          " is ", plan.exchange.gradient_compression,
+                          ", which keeps what gradients lose; bfloat16 and float16 take one");
   }
 }
 
@@ -117,8 +120,13 @@ std::unique_ptr<Exchange> make_exchange(const MirroredModule& module, FlatParame
   require_packs(core.plan(), no_messages(core, choice));
   require_compression(core.plan(), no_messages(core, choice));
   require_local_steps(core.plan(), choice, rule);
-  if (GradientWire(core.plan().exchange.gradient_compression).approximates()) require_approximation(core.plan(), rule);
+  if (GradientWire(core.plan().exchange.gradient_compression).has_hook()) require_approximation(core.plan(), rule);
   return maker_of(core.plan(), choice.path).make({core, module, flat, rule, no_messages(core, choice)});
+}
+
+std::unique_ptr<CommHook> make_comm_hook(const FlatParameters& flat, const ExchangeOptions& options, int local_id) {
+  const GradientCompression& compression = gradient_compression(options.gradient_compression);
+  return compression.make == nullptr ? nullptr : compression.make(flat, options, local_id);
 }
 
 int64_t Exchange::parameter_bytes() const {

@@ -3,9 +3,9 @@
 // pack, while backward still makes the gradients of the layers before (overlapped.h).
 #include "base/fail.h"
 #include "cohort/trace.h"
+#include "step/exchange/comm_hook.h"
 #include "step/exchange/outer_step.h"
 #include "step/exchange/overlapped.h"
-#include "step/exchange/power_sgd.h"
 #include "step/exchange/shared_memory.h"
 #include "strategy/worker_group.h"
 
@@ -18,10 +18,8 @@ class OverWorkers final : public SharedMemoryExchange {
   explicit OverWorkers(const ExchangeParts& parts) : SharedMemoryExchange(parts) {
     keep_sums();
     packs_ = gradient_packs(core_, flat_);
-    if (wire_.approximates()) {
-      power_sgd_.emplace(flat_, core_.plan().exchange.power_sgd, /*local_id=*/0);
-      return;
-    }
+    hook_ = make_comm_hook(flat_, core_.plan().exchange, /*local_id=*/0);
+    if (hook_) return;
     if (const LocalSgdOptions& local = core_.plan().local_sgd; local.sync_every > 0) {
       outer_.emplace(flat_, local, core_.num_workers());
       return;
@@ -64,15 +62,15 @@ class OverWorkers final : public SharedMemoryExchange {
     overlapped_ ? overlapped_->backward(replica.local_id(), loss) : Exchange::backward(replica, loss);
   }
   std::vector<torch::Tensor> own_state() const override {
-    if (power_sgd_) return power_sgd_->state();
+    if (hook_) return hook_->state();
     return outer_ ? local_state() : std::vector<torch::Tensor>();
   }
   void load_own_state(std::span<const torch::Tensor> state) override {
-    if (power_sgd_) power_sgd_->load(state);
+    if (hook_) hook_->load(state);
     if (outer_) load_local_state(state);
   }
   void forget_own_state() override {
-    if (power_sgd_) power_sgd_->forget();
+    if (hook_) hook_->forget();
     if (outer_) outer_->forget();
   }
   ExchangeTimeline timeline() const override { return overlapped_ ? overlapped_->timeline() : ExchangeTimeline{}; }
@@ -156,8 +154,8 @@ class OverWorkers final : public SharedMemoryExchange {
   }
 
   void exchange_packs() {
-    if (power_sgd_ && power_sgd_->approximates(update_number())) {
-      return power_sgd_->sum(core_.workers().gradients(), sums_, update_number());
+    if (hook_ && hook_->sums(update_number())) {
+      return hook_->sum(core_.workers().gradients(), sums_, update_number());
     }
     for (std::size_t g = 0; g < packs_.size(); ++g) {
       for (const Pack& pack : packs_[g]) {
@@ -169,7 +167,7 @@ class OverWorkers final : public SharedMemoryExchange {
   std::vector<std::vector<Pack>> packs_;            // [group]: the messages to other workers
   std::unique_ptr<OverlappedExchange> overlapped_;  // null: they leave after backward
   std::optional<OuterStep> outer_;                  // nothing: gradients are exchanged in every step
-  std::optional<PowerSgd> power_sgd_;               // nothing: the messages have the gradients themselves
+  std::unique_ptr<CommHook> hook_;                  // null: the messages have the gradients themselves
   bool failed_ = false;                             // the exchange of this step; written between two meetings
 };
 

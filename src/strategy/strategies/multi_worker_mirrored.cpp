@@ -2,6 +2,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/cluster/multi_worker_strategy.h"
+#include "collective/gradient_wire.h"
 #include "strategy/strategies/devices.h"
 #include "strategy/strategies/workers.h"
 #include "strategy/worker_group.h"
@@ -24,9 +25,11 @@ std::string local_sgd_of(const MultiWorkerOptions& options) {
 }
 
 // Returns why gradients leave after backward whatever communication.overlap says, empty if they need not.
-std::string_view leave_after_backward(const MultiWorkerOptions& options, const StrategyPlan& plan) {
+std::string leave_after_backward(const MultiWorkerOptions& options, const StrategyPlan& plan) {
   const bool on_gpus = !plan.devices.front().torch_device.is_cpu();
-  if (options.exchange.gradient_compression == "power_sgd") return "where gradient_compression is power_sgd";
+  if (GradientWire(options.exchange.gradient_compression).has_hook()) {
+    return "where gradient_compression is " + options.exchange.gradient_compression;
+  }
   if (options.local_sgd.sync_every > 0) return "under local_sgd";
   if (options.sharding.stage == 1) return "with sharding.stage 1";
   if (options.sharding.stage > 1 && on_gpus && options.communication.implementation != "ring") {
@@ -46,7 +49,7 @@ StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& opt
   plan.local_sgd = options.local_sgd;
   plan.expects_workers = true;
   require_known(options.communication);
-  const std::string_view after_backward = leave_after_backward(options, plan);
+  const std::string after_backward = leave_after_backward(options, plan);
   if (options.communication.overlap.value_or(false) && !after_backward.empty()) {
     fail<InvalidArgument>("[strategy] ", kName, ": communication.overlap is true, but gradients leave after backward ",
                           after_backward);

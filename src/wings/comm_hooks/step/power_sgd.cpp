@@ -1,7 +1,7 @@
 // What all parties compute from the same numbers comes out as the same bits on all of them, whatever their processors:
 // first factors are made orthonormal by loops over doubles in a fixed order, which take a pointer into a CPU tensor,
 // and products of the factors are multiplied and added element by element.
-#include "step/exchange/power_sgd.h"
+#include "wings/comm_hooks/step/power_sgd.h"
 
 #include <ATen/Functions.h>
 

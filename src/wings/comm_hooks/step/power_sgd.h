@@ -11,30 +11,31 @@
 
 #include "cohort/communicator.h"
 #include "cohort/exchange_options.h"
+#include "step/exchange/comm_hook.h"
 #include "step/flat_parameters.h"
 
 namespace cohort {
 
-class PowerSgd {
+class PowerSgd final : public CommHook {
  public:
   // One party, which a local replica is, or which it speaks for.
   PowerSgd(const FlatParameters& flat, const PowerSgdOptions& options, int local_id);
 
   // Returns whether the gradients of an update, counted from 1, are approximated.
-  bool approximates(int64_t update) const { return update > options_.start_power_sgd_iter; }
+  bool sums(int64_t update) const override { return update > options_.start_power_sgd_iter; }
 
   // A collective of the parties: makes of their gradients, flat, one tensor a group, the approximate sum, which is the
   // same bits for all of them. Two messages a group: the first factors with what is not approximated, then the second
   // ones.
-  void sum(Communicator& group, const std::vector<torch::Tensor>& gradients, int64_t update);
+  void sum(Communicator& group, const std::vector<torch::Tensor>& gradients, int64_t update) override;
 
   // Returns what this party keeps from step to step, on the CPU: a factor and an error for each of
   // FlatParameters::all_names(), empty tensors where there is nothing.
-  std::vector<torch::Tensor> state() const;
+  std::vector<torch::Tensor> state() const override;
   // InvalidArgument: of other parameters or options. The tensors are as many as those of state().
-  void load(std::span<const torch::Tensor> state);
+  void load(std::span<const torch::Tensor> state) override;
   // Begins anew.
-  void forget();
+  void forget() override;
 
  private:
   // A parameter that is approximated: the matrix rows x columns as first * second^T.
