@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes the changes that docs/extending.md shows for a new wing to copies of the files that they touch.
+"""Makes the changes that docs/extending.md shows for new wings to copies of the files that they touch.
 
 usage: extending.py PAGE OUT [FILE...]   writes the changed files under OUT; FILEs are those that the build expects among them
 
@@ -10,7 +10,7 @@ import pathlib
 import re
 import sys
 
-SECTION = re.compile(r"^## A wing in (\w+) files\n(.*?)(?=^## |\Z)", re.S | re.M)
+SECTION = re.compile(r"^## (A [\w ]+) in (\w+) files\n(.*?)(?=^## |\Z)", re.S | re.M)
 BLOCK = re.compile(r"^<!-- add: (\S+?)(?:, before: (.+?))? -->\n```[\w+]*\n(.*?)^```$", re.S | re.M)
 NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5}
 
@@ -30,23 +30,26 @@ def added(text, before, block, file):
 
 def changes(page, root):
     """Returns the changed files by their names."""
-    section = SECTION.search(page)
-    if not section:
+    sections = SECTION.findall(page)
+    if not sections:
         raise Problem("there is no section \"A wing in ... files\"")
     files = {}
-    for file, before, block in BLOCK.findall(section.group(2)):
-        source = root / file
-        if before:
-            text = files.get(file) or source.read_text(encoding="utf-8")
-            files[file] = added(text, before, block, file)
-        elif source.exists() or file in files:
-            raise Problem(f"{file} is to be new, but it is there")
-        else:
-            files[file] = block
-    if section.group(2).count("```") != 2 * len(BLOCK.findall(section.group(2))):
-        raise Problem("a block of code does not say where it belongs: <!-- add: FILE, before: TEXT -->")
-    if NUMBERS.get(section.group(1)) != len(files):
-        raise Problem(f"the heading says {section.group(1)} files, the blocks are for {len(files)}: {', '.join(files)}")
+    for title, number, section in sections:
+        blocks = BLOCK.findall(section)
+        for file, before, block in blocks:
+            source = root / file
+            if before:
+                text = files.get(file) or source.read_text(encoding="utf-8")
+                files[file] = added(text, before, block, file)
+            elif source.exists() or file in files:
+                raise Problem(f"{file} is to be new, but it is there")
+            else:
+                files[file] = block
+        if section.count("```") != 2 * len(blocks):
+            raise Problem("a block of code does not say where it belongs: <!-- add: FILE, before: TEXT -->")
+        touched = list(dict.fromkeys(file for file, _, _ in blocks))
+        if NUMBERS.get(number) != len(touched):
+            raise Problem(f"{title}: the heading says {number} files, the blocks are for {len(touched)}: {', '.join(touched)}")
     return files
 
 

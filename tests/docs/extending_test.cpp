@@ -1,4 +1,5 @@
-// The wing that docs/extending.md adds: its strategy, by its class and from the command line.
+// The wings that docs/extending.md adds: the strategy of one, by its class and from the command line, and the
+// compression of the other in the list of compressions.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -14,12 +15,13 @@
 namespace cohort {
 
 void install_neighbours();
+void install_int8();
 
 namespace extending_test {
 namespace {
 
 // A build with the wing does so itself. Before main(), where the equivalence tests read the table.
-[[maybe_unused]] const bool installed = (install_neighbours(), true);
+[[maybe_unused]] const bool installed = (install_neighbours(), install_int8(), true);
 
 using ::testing::HasSubstr;
 
@@ -74,6 +76,7 @@ TEST(Extending, TheTableIsTheOnlyList) {
   StrategyFlags flags;
   const Config config([&](ConfigFields& fields) { flags.describe(fields); });
   EXPECT_THAT(config.help(), HasSubstr("central_storage, tpu, xla, mirrored_groups"));
+  EXPECT_THAT(config.help(), HasSubstr("power_sgd, int8"));
   for (const ConfigFields::Field& field : config.fields()) EXPECT_THAT(field.help, Not(HasSubstr("mirrored_groups")));
   testing::expect_error<InvalidArgument>([] { (void)make_strategy({.distribution_strategy = "pigeons"}); },
                                          "tpu, xla, mirrored_groups");

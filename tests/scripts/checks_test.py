@@ -81,6 +81,13 @@ class Layers(unittest.TestCase):
         code, out = check("check_layers.py", files | {"src/train/d.cpp": '#include "cohort/cluster/a.h"\n'})
         self.assertIn("src/train/d.cpp: the core includes include/cohort/cluster/a.h of the wing xla", out)
 
+    def test_commands_of_wings_are_none_of_the_core(self):
+        files = {"tools/cohort/wings/launch/a.h": "", "tools/cohort/wings/launch/b.cpp": '#include "wings/launch/a.h"\n'}
+        self.assertEqual(check("check_layers.py", files)[0], 0)
+        code, out = check("check_layers.py", files | {"tools/cohort/main.cpp": '#include "wings/launch/a.h"\n'})
+        self.assertEqual(code, 1)
+        self.assertIn("tools/cohort/main.cpp: the core includes tools/cohort/wings/launch/a.h of the wing launch", out)
+
     def test_few_includes_run_between_wings(self):
         files = {f"src/wings/mesh/strategy/{i}.h": "" for i in range(13)}
         include = "".join(f'#include "wings/mesh/strategy/{i}.h"\n' for i in range(13))
