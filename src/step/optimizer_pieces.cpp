@@ -75,10 +75,9 @@ std::vector<TensorPiece> OptimizerState::pieces() const {
     each_slot(slots.front(), [&](const std::string& name, const torch::Tensor& slot, const Place& place) {
       const std::string& parameter = flat_.parameters()[place.parameter].name;
       const ParameterCut* cut = flat_.layout().find(parameter);
-      if (!flat_.counted().empty()) {  // the first worker that has the parameter
-        if (flat_.counted()[place.parameter] && leads_stages(core_)) own.push_back(whole_piece(name, slot));
-        return;
-      }
+      const bool staged = !flat_.counted().empty();  // the first worker that has the parameter writes it
+      if (staged && !(flat_.counted()[place.parameter] && leads_stages(core_))) return;
+      if (cut == nullptr && staged) return own.push_back(whole_piece(name, slot));
       if (cut == nullptr) return whole.emplace_back(name, slot), void();
       if (rule_.rule().left_out(place.slot, slot.dim())) {
         require_parts_here(rule_.name(), name, *cut);
@@ -86,7 +85,9 @@ std::vector<TensorPiece> OptimizerState::pieces() const {
       }
       for (std::size_t r = 0; r < progress_.size(); ++r) {
         const auto me = static_cast<int>(r);
-        if (!writers.writes({cut->axis}, me, place.parameter)) continue;
+        const bool writes =
+            staged ? leads_line(core_, {cut->axis}, me) : writers.writes({cut->axis}, me, place.parameter);
+        if (!writes) continue;
         TensorPiece piece = whole_piece(name, part_of_slot(place, slots[r]));
         piece.whole.shape = flat_.layout().whole_sizes(parameter, slot.sizes());
         piece.runs = runs_of_part(core_, *cut, piece.whole.shape, me);

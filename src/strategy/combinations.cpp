@@ -78,11 +78,11 @@ constexpr std::string_view kLocalSgd = "local SGD";
 constexpr std::string_view kWorkers = "several workers";
 
 constexpr std::array kFeatures = {
-    Feature{kModelAxis, says_model},       Feature{kInputAxis, says_inputs},
-    Feature{kPipeline, says_pipeline},     Feature{kStagesOfWorkers, says_stages},
-    Feature{kSharedSlots, says_slots},     Feature{kSharedGradients, says_gradients},
-    Feature{kPowerSgd, says_power_sgd},    Feature{kLocalSgd, says_local_sgd},
-    Feature{kXlaDevices, says_xla},        Feature{kWorkers, says_workers},
+    Feature{kModelAxis, says_model},    Feature{kInputAxis, says_inputs},
+    Feature{kPipeline, says_pipeline},  Feature{kStagesOfWorkers, says_stages},
+    Feature{kSharedSlots, says_slots},  Feature{kSharedGradients, says_gradients},
+    Feature{kPowerSgd, says_power_sgd}, Feature{kLocalSgd, says_local_sgd},
+    Feature{kXlaDevices, says_xla},     Feature{kWorkers, says_workers},
 };
 
 // Whether nobody has built it, or there is nothing that it could mean.
@@ -97,8 +97,6 @@ struct RefusedPair {
 
 constexpr std::array kRefused = {
     RefusedPair{kModelAxis, kInputAxis, "a replica has a part of the parameters or a part of each input, not both"},
-    RefusedPair{kModelAxis, kStagesOfWorkers,
-                "stages of several workers keep whole parameters; PipelineStrategy cuts those of one process"},
     RefusedPair{kModelAxis, kPowerSgd,
                 "PowerSGD approximates whole parameters; bfloat16 and float16 compress the gradients of parts"},
     RefusedPair{kModelAxis, kXlaDevices,
@@ -110,12 +108,17 @@ constexpr std::array kRefused = {
                 "a pipeline keeps gradients over its microbatches; stage 1 shares the slots of one process"},
     RefusedPair{kPipeline, kXlaDevices, "the stages of a pipeline run on CPUs and GPUs"},
     RefusedPair{kStagesOfWorkers, kSharedSlots, "each worker has the slots of its stages alone already"},
-    RefusedPair{kSharedSlots, kPowerSgd, "owners take sums of slices; bfloat16 and float16 go with it", Refusal::kNoMeaning},
-    RefusedPair{kSharedGradients, kPowerSgd, "owners take sums of slices; bfloat16 and float16 go with it", Refusal::kNoMeaning},
-    RefusedPair{kSharedSlots, kLocalSgd, "workers that share states exchange gradients in every step", Refusal::kNoMeaning},
-    RefusedPair{kSharedGradients, kLocalSgd, "workers that share states exchange gradients in every step", Refusal::kNoMeaning},
+    RefusedPair{kSharedSlots, kPowerSgd, "owners take sums of slices; bfloat16 and float16 go with it",
+                Refusal::kNoMeaning},
+    RefusedPair{kSharedGradients, kPowerSgd, "owners take sums of slices; bfloat16 and float16 go with it",
+                Refusal::kNoMeaning},
+    RefusedPair{kSharedSlots, kLocalSgd, "workers that share states exchange gradients in every step",
+                Refusal::kNoMeaning},
+    RefusedPair{kSharedGradients, kLocalSgd, "workers that share states exchange gradients in every step",
+                Refusal::kNoMeaning},
     RefusedPair{kPowerSgd, kLocalSgd,
-                "PowerSGD is for gradients; bfloat16 and float16 are for what parameters have moved, too", Refusal::kNoMeaning},
+                "PowerSGD is for gradients; bfloat16 and float16 are for what parameters have moved, too",
+                Refusal::kNoMeaning},
     RefusedPair{kSharedSlots, kXlaDevices, "each of these devices has all states, since its work is recorded"},
     RefusedPair{kSharedGradients, kXlaDevices, "each of these devices has all states, since its work is recorded"},
     RefusedPair{kCentral, kXlaDevices,
@@ -153,7 +156,8 @@ void require_combination(const StrategyPlan& plan) {
 
 std::string combinations_table() {
   std::string text = "| this | and this | do not go together, because |\n|---|---|---|\n";
-  for (const RefusedPair& pair : kRefused) text += c10::str("| ", pair.first, " | ", pair.second, " | ", pair.why, " |\n");
+  for (const RefusedPair& pair : kRefused)
+    text += c10::str("| ", pair.first, " | ", pair.second, " | ", pair.why, " |\n");
   return text;
 }
 

@@ -307,16 +307,16 @@ NamedTensors MirroredModule::state() const {
   NamedTensors list = parameters_of(*copies_.front());
   SharedParameters::Wholes wholes;
   for (auto& [name, tensor] : list) tensor = SharedParameters::whole(tensor, wholes);
+  for (auto& [name, tensor] : list) {
+    if (layout_->find(name) == nullptr || is_absent(tensor)) continue;
+    const std::vector<torch::Tensor> own = on_copies(copies_, name);
+    tensor = layout_->whole(
+        name, [&](int local_id) { return SharedParameters::whole(own[static_cast<std::size_t>(local_id)], wholes); });
+  }
   if (has_stages(*core_)) {
     const NamedTensors all = from_holders(*core_, list);
     const std::map<std::string, torch::Tensor> values(all.begin(), all.end());
     for (auto& [name, tensor] : list) tensor = values.at(name);
-  }
-  for (const auto& [cut, how] : layout_->cuts()) {
-    const auto is_it = [&, &name = cut](const auto& each) { return each.first == name; };
-    const std::vector<torch::Tensor> own = on_copies(copies_, cut);
-    std::find_if(list.begin(), list.end(), is_it)->second = layout_->whole(
-        cut, [&](int local_id) { return SharedParameters::whole(own[static_cast<std::size_t>(local_id)], wholes); });
   }
   for (auto& buffer : mean_buffers()) list.emplace_back(std::move(buffer.first), buffer.second.detach());
   return list;

@@ -98,6 +98,16 @@ std::optional<std::set<std::string>> held_first(const StrategyCore& core, const 
 
 }  // namespace
 
+bool leads_line(const StrategyCore& core, const std::set<std::string>& axes, int local_id) {
+  const Topology& topology = core.topology();
+  const Coordinate first = topology.coordinate(core.replica_id(0));
+  const Coordinate own = topology.coordinate(core.replica_id(local_id));
+  for (std::size_t a = 0; a < topology.axes().size(); ++a) {
+    if (!axes.contains(topology.axes()[a].name) && own[a] != first[a]) return false;
+  }
+  return true;
+}
+
 Runs runs_of_part(const StrategyCore& core, const ParameterCut& cut, const std::vector<int64_t>& shape, int local_id,
                   const std::vector<int64_t>& order) {
   return runs_of(shape,
@@ -187,7 +197,8 @@ std::vector<TensorPiece> pieces_of(const MirroredModule& module, Commons commons
     if (shared && first.tensor.numel() == 0) {  // nobody has a part of it
       whole.emplace_back(first.name, torch::empty(first.tensor.sizes(), first.tensor.scalar_type()));
     } else if (mine) {
-      if (mine->contains(first.name)) pieces.push_back(whole_piece(first.name, first.tensor.detach()));
+      if (!mine->contains(first.name)) continue;
+      if (cut == nullptr) pieces.push_back(whole_piece(first.name, first.tensor.detach()));
     } else if (!shared && cut == nullptr) {
       whole.emplace_back(first.name, first.tensor);
     }
@@ -196,7 +207,9 @@ std::vector<TensorPiece> pieces_of(const MirroredModule& module, Commons commons
       std::set<std::string> axes;
       if (shared) axes.insert(axis);
       if (cut != nullptr) axes.insert(cut->axis);
-      if (axes.empty() || !writers.writes(axes, me, p)) continue;
+      // Of stages one worker writes, which has all parts.
+      const bool writes = mine ? leads_line(core, axes, me) : writers.writes(axes, me, p);
+      if (axes.empty() || !writes) continue;
       WholeTensor wanted{.dtype = first.tensor.scalar_type(),
                          .shape = layout.whole_sizes(first.name, copies[r].sizes())};
       if (!shared) {

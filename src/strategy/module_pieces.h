@@ -35,6 +35,9 @@ class PartWriters {
   std::map<std::set<std::string>, std::vector<int>> writers_;  // [parameter], by axes
 };
 
+// Returns whether a local replica differs from the first one in its places on these axes alone.
+bool leads_line(const StrategyCore& core, const std::set<std::string>& axes, int local_id);
+
 // Returns the elements of a whole of this shape that a local replica has of a parameter that is cut, in an order of its
 // dimensions.
 Runs runs_of_part(const StrategyCore& core, const ParameterCut& cut, const std::vector<int64_t>& shape, int local_id,

@@ -25,6 +25,16 @@ TEST(PipelineInProcesses, LearnsBesideTheBatchAsOneDevice) {
   expect_like(under(strategy), wanted);
 }
 
+TEST(PipelineInProcesses, StagesOfPartsLearnAsOneDevice) {
+  const mesh_runs::Net net = mesh_runs::nets()[3];
+  const Outcome wanted = mesh_runs::under(OneDeviceStrategy("/CPU:0"), net, adam(0.05));
+  for (const int batch : {1, 2}) {
+    SCOPED_TRACE(batch);
+    const MultiWorkerPipelineStrategy strategy(stages_of_parts(2, batch, ScheduleZeroBubbleH1{.microbatches = 3}));
+    expect_like(mesh_runs::under(strategy, net, adam(0.05)), wanted);
+  }
+}
+
 // A stage in each process.
 void expect_like_one_device(int processes, const std::vector<PipelineScheduleOptions>& schedules) {
   const Outcome wanted = under(OneDeviceStrategy("/CPU:0"));

@@ -49,6 +49,16 @@ inline void with_stages(const Shape& shape, const PipelineScheduleOptions& sched
       shape.workers, [&](int /*rank*/) { return options; }, fn);
 }
 
+// Options of stages on workers, each of which has both parts of its parameters. The cut lies between columns and rows.
+inline PipelineOptions stages_of_parts(int workers, int batch, const PipelineScheduleOptions& schedule) {
+  const std::vector<std::string> devices = devices_of_workers(workers, 2 * 2 * batch / workers);
+  return {.mesh = DeviceMesh({batch, 2, 2}, {"batch", "model", "stage"}, devices),
+          .layout = mesh_runs::nets()[3].layout,
+          .schedule = schedule,
+          .cut = {"dense_1"},
+          .exchange = {.threads_per_replica = 1}};
+}
+
 inline std::vector<Layer> layers() {
   return {Dense(10, Activation::kTanh),
           Dense({.units = 9, .activation = "relu", .kernel_regularizer = Regularizer::l2(0.01)}),

@@ -71,6 +71,28 @@ TEST(PipelineOverWorkers, NormsAndScalesAreThoseOfAllStages) {
       cut_of(2));
 }
 
+TEST(PipelineOverWorkers, StagesOfPartsLearnAsOneDevice) {
+  const mesh_runs::Net net = mesh_runs::nets()[3];
+  const Outcome wanted = mesh_runs::under(OneDeviceStrategy("/CPU:0"), net, adam(0.05));
+  for (const auto& [workers, batch] : {std::pair(2, 1), std::pair(4, 2)}) {
+    SCOPED_TRACE(workers);
+    const PipelineOptions options = stages_of_parts(workers, batch, Schedule1F1B{.microbatches = 3});
+    with_stages(
+        workers, [&](int /*rank*/) { return options; },
+        [&](const MultiWorkerPipelineStrategy& strategy) {
+          EXPECT_EQ(strategy.num_replicas_in_sync(), batch);
+          expect_like(mesh_runs::under(strategy, net, adam(0.05)), wanted);
+        });
+  }
+}
+
+TEST(PipelineOverWorkers, PartsOfSeveralWorkersAreNamed) {
+  const PipelineOptions options{.mesh = DeviceMesh({2}, {"model"}, devices_of_workers(2, 1)),
+                                .layout = mesh_runs::nets()[3].layout};
+  EXPECT_THAT(testing::error_of<Unimplemented>([&] { const MultiWorkerPipelineStrategy strategy(options); }),
+              ::testing::HasSubstr("\"model\" of the mesh model 2 divides parameters between workers"));
+}
+
 TEST(PipelineOverWorkers, AWorkerAloneHasAllStages) {
   const MultiWorkerPipelineStrategy strategy({.mesh = DeviceMesh({2, 2}, {"batch", "stage"}, cpu_devices(4)),
                                               .schedule = Schedule1F1B{.microbatches = 3},

@@ -27,11 +27,10 @@ TEST(Combinations, AStrategyIsRefusedByTheOptionsThatItHas) {
   const auto error = [](const MirroredOptions& options) {
     return error_of<InvalidArgument>([&] { const MirroredStrategy strategy(options); });
   };
-  EXPECT_THAT(error({.devices = cpu_devices(2),
-                     .exchange = {.gradient_compression = "power_sgd"},
-                     .sharding = {.stage = 2}}),
-              HasSubstr("mirrored: sharding.stage is 2 and gradient_compression is power_sgd, which do not go "
-                        "together: owners take sums of slices"));
+  EXPECT_THAT(
+      error({.devices = cpu_devices(2), .exchange = {.gradient_compression = "power_sgd"}, .sharding = {.stage = 2}}),
+      HasSubstr("mirrored: sharding.stage is 2 and gradient_compression is power_sgd, which do not go "
+                "together: owners take sums of slices"));
 }
 
 TEST(Combinations, TheDocumentationHasTheTable) {

@@ -27,7 +27,7 @@ struct PipelineOptions {
   std::vector<std::string> devices = {};
   // Devices on an axis of stages (the role kStage) and axes that carry the batch or divide parameters, instead of
   // `devices`. InvalidArgument: both came, or there is not exactly one axis of stages. Unimplemented: an axis of
-  // another role; in MultiWorkerPipelineStrategy an axis that divides parameters.
+  // another role; in MultiWorkerPipelineStrategy an axis that divides parameters between workers.
   std::optional<DeviceMesh> mesh = std::nullopt;
   // The parameters that are cut along axes of the mesh that divide them, as in MeshOptions::layout. InvalidArgument:
   // one of layout and axis came without the other; in mirror(): a pattern matches no parameter.

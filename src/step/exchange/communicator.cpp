@@ -32,16 +32,15 @@ torch::Tensor squared_norms(const FlatParameters& flat, const std::vector<torch:
   return at::stack(each);
 }
 
-// Returns those of the parameters that this process has, and the sum of those of all stages, each counted once.
-TensorUpdate::Norms norms_of_stages(const StrategyCore& core, const FlatParameters& flat, const Replica& replica,
-                                    const std::vector<torch::Tensor>& sums) {
-  TensorUpdate::Norms norms{.squares = squared_norms(flat, sums)};
-  norms.all = at::zeros({1}, norms.squares.options());
+// Returns the sum of the squared norms of all stages' parameters, each counted once.
+torch::Tensor sum_of_stages(const StrategyCore& core, const FlatParameters& flat, const Replica& replica,
+                            const torch::Tensor& squares) {
+  torch::Tensor all = at::zeros({1}, squares.options());
   for (std::size_t p = 0; p < flat.counted().size(); ++p) {
-    if (flat.counted()[p]) norms.all.add_(norms.squares.select(0, static_cast<int64_t>(p)));
+    if (flat.counted()[p]) all.add_(squares.select(0, static_cast<int64_t>(p)));
   }
-  core.group(stage_axis(core.topology())->name, replica.local_id()).all_reduce({&norms.all, 1}, ReduceOp::kSum);
-  return norms;
+  core.group(stage_axis(core.topology())->name, replica.local_id()).all_reduce({&all, 1}, ReduceOp::kSum);
+  return all;
 }
 
 }  // namespace
@@ -82,14 +81,14 @@ Verdict CommunicatorExchange::step(Replica& replica, std::vector<torch::Tensor> 
   const TraceSpan span("compute", "update");
   if (!reduced) all_reduce(replica, context.step);
   TensorUpdate::SquaredNorms norms;
-  if (flat_.layout().cuts_any()) {
+  const bool staged = !flat_.counted().empty();
+  if (lines_ || staged) {
     norms = [&](const std::vector<torch::Tensor>& sums) {
       TensorUpdate::Norms known{.squares = squared_norms(flat_, sums)};
-      lines_->add_up(replica.local_id(), known.squares);
+      if (lines_) lines_->add_up(replica.local_id(), known.squares);
+      if (staged) known.all = sum_of_stages(core_, flat_, replica, known.squares);
       return known;
     };
-  } else if (!flat_.counted().empty()) {
-    norms = [&](const std::vector<torch::Tensor>& sums) { return norms_of_stages(core_, flat_, replica, sums); };
   }
   return update(replica.local_id()).update(gradients_.of(replica.local_id()), context, norms);
 }

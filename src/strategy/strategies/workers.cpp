@@ -38,6 +38,14 @@ std::string agreed_text(const ShardingOptions& sharding) {
                   " bytes", sharding.offload_states ? ", offloaded" : "");
 }
 
+std::string agreed_text(const LayoutMap& layout) {
+  std::string text;
+  for (const auto& [pattern, axes] : layout.entries()) {
+    text += c10::str(text.empty() ? "" : ", ", pattern, " {", c10::Join(", ", axes), "}");
+  }
+  return text;
+}
+
 std::string compression_of(const ExchangeOptions& exchange) {
   const PowerSgdOptions& power_sgd = exchange.power_sgd;
   if (power_sgd == PowerSgdOptions()) return exchange.gradient_compression;

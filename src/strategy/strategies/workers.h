@@ -23,6 +23,7 @@ std::vector<std::string> devices_in(const std::string& strategy, const DeviceMes
 std::string agreed_text(const DeviceMesh& mesh);
 std::string agreed_text(const ExchangeOptions& exchange);
 std::string agreed_text(const ShardingOptions& sharding);
+std::string agreed_text(const LayoutMap& layout);
 // Says how gradients travel, which the workers have to agree on.
 std::string compression_of(const ExchangeOptions& exchange);
 

@@ -14,15 +14,6 @@ namespace {
 
 constexpr const char* kMeshName = "multi_worker_mesh";
 
-// Says what the workers have to agree on beside their devices.
-std::string text_of(const LayoutMap& layout) {
-  std::string text;
-  for (const auto& [pattern, axes] : layout.entries()) {
-    text += c10::str(text.empty() ? "" : ", ", pattern, " {", c10::Join(", ", axes), "}");
-  }
-  return text;
-}
-
 // Says how inputs are divided.
 std::string text_of(const StrategyPlan& plan) {
   return c10::str("[", c10::Join(",", plan.cores.train_dims), "] and [", c10::Join(",", plan.cores.eval_dims), "]",
@@ -64,7 +55,7 @@ StrategyPlan plan_of(const DeviceMesh& mesh, const MeshOptions& options, const C
                            .membership = members.membership,
                            .strategy = kMeshName,
                            .alike = {{"mesh", agreed_text(mesh)},
-                                     {"layout", text_of(options.layout)},
+                                     {"layout", agreed_text(options.layout)},
                                      {"sequence_parallel", options.sequence_parallel ? "true" : "false"},
                                      {"exchange", agreed_text(options.exchange)},
                                      {"sharding", agreed_text(options.sharding)},

@@ -73,14 +73,10 @@ void require_options(const PipelineOptions& options, const ClusterOptions& membe
   }
   require_one_of(kPipelineName, options.devices, options.mesh);
   for (const Axis& axis : options.mesh->axes()) {
-    if (axis.role != AxisRole::kModel) continue;
-    require_pair(c10::str("[strategy] ", kPipelineName, ":"),
-                 {.feature = kModelAxis, .said = c10::str("the axis \"", axis.name, "\" divides parameters")},
-                 {.feature = kStagesOfWorkers, .said = "the mesh is " + options.mesh->to_string()});
-  }
-  if (!options.layout.entries().empty()) {
-    fail<InvalidArgument>("[strategy] ", kPipelineName, ": layout came, but no axis of the mesh ",
-                          options.mesh->to_string(), " divides parameters");
+    if (axis.role != AxisRole::kModel || !options.mesh->crosses_tasks(axis.name)) continue;
+    fail<Unimplemented>("[strategy] ", kPipelineName, ": the axis \"", axis.name, "\" of the mesh ",
+                        options.mesh->to_string(), " divides parameters between workers; beside stages it lies within ",
+                        "each worker");
   }
   if (options.sharding.stage > 0) {
     require_pair(c10::str("[strategy] ", kPipelineName, ":"),
@@ -140,6 +136,7 @@ StrategyPlan plan_of(const PipelineOptions& options, const ClusterOptions& membe
   require_one_kind(mesh);
   StrategyPlan plan = local_plan(kPipelineName, {chosen.begin(), chosen.begin() + leaders});
   plan.exchange = options.exchange;
+  take_layout(plan, options);
   plan.expects_workers = true;
   if (!cluster.empty()) {
     WorkerGroupOptions group{.cluster = cluster,
@@ -151,6 +148,7 @@ StrategyPlan plan_of(const PipelineOptions& options, const ClusterOptions& membe
                              .strategy = kPipelineName,
                              .alike = {{"mesh", agreed_text(mesh)},
                                        {"pipeline", text_of(options, stages)},
+                                       {"layout", agreed_text(options.layout)},
                                        {"exchange", agreed_text(options.exchange)}}};
     group.communication.overlap = false;
     join_workers(plan, group);

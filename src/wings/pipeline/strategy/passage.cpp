@@ -54,11 +54,9 @@ at::Generator& Passage::generator() {
 // Stages of one replica are in different microbatches at a time, so that each has ends of its own.
 Communicator& Passage::group(std::string_view axis) {
   const int stage = current_ % run_->all_stages - run_->first_stage;
-  if (stage >= 0 && stage < static_cast<int>(run_->lines.size())) {
-    const auto& lines = run_->lines[static_cast<std::size_t>(stage)];
-    const auto line = lines.find(axis);
-    if (line != lines.end()) return *line->second;
-  }
+  const StageLines& lines = run_->here(current_) ? run_->lines[static_cast<std::size_t>(stage)] : run_->lines.back();
+  const auto line = lines.find(axis);
+  if (line != lines.end()) return *line->second;
   require_whole_share("group()");
   return run_->core->group(axis, run_->replica.local_id());
 }

@@ -23,6 +23,7 @@
 #include "wings/pipeline/strategy/idle_stages.h"
 #include "wings/pipeline/strategy/passage.h"
 #include "wings/pipeline/strategy/passage_threads.h"
+#include "wings/pipeline/strategy/stand_in_line.h"
 
 namespace cohort {
 
@@ -101,7 +102,7 @@ class Pipeline final : public ReplicaRunner {
   std::map<int, Course> courses_;                   // by microbatches
   std::vector<std::shared_ptr<Passage>> passages_;  // of several microbatches
   std::shared_ptr<Passage> whole_;                  // of a single one
-  std::vector<StageLines> lines_;                   // [stage]
+  std::vector<StageLines> lines_;                   // [stage], and behind them those of other processes' stages
   bool broken_ = false;                             // a function never came back
   PassageThreads calls_;
   ReplicaThreads stages_;
@@ -203,13 +204,14 @@ void Pipeline::run(detail::Job& job, Replica& replica) {
 
 // A collective of the replicas of each line, in their first run.
 void Pipeline::make_lines() {
-  for (int stage = 0; stage < stages_here_; ++stage) {
-    StageLines& lines = lines_.emplace_back();
-    for (const Axis& axis : core_.topology().axes()) {
-      if (axis.role != AxisRole::kModel) continue;
-      Communicator& whole = core_.group(axis.name, local_id_);
-      lines[axis.name] = whole.split(/*color=*/0, /*key=*/whole.rank());
+  lines_.resize(static_cast<std::size_t>(stages_here_) + 1);
+  for (const Axis& axis : core_.topology().axes()) {
+    if (axis.role != AxisRole::kModel) continue;
+    Communicator& whole = core_.group(axis.name, local_id_);
+    for (int stage = 0; stage < stages_here_; ++stage) {
+      lines_[static_cast<std::size_t>(stage)][axis.name] = whole.split(/*color=*/0, /*key=*/whole.rank());
     }
+    lines_.back()[axis.name] = std::make_unique<StandInLine>(whole.rank(), whole.size());
   }
 }
 

@@ -23,6 +23,9 @@ const Axis& stages_of(const DeviceMesh& mesh);
 // CPUs or on one and the same GPU.
 void require_lines_here(const std::vector<LogicalDevice>& devices, std::size_t stages);
 
+// Says in a plan which parameters are cut along axes of the mesh. Errors: see PipelineOptions::layout.
+void take_layout(StrategyPlan& plan, const PipelineOptions& options);
+
 // Returns the plan of a pipeline whose stages are all in this process. Errors: see PipelineOptions.
 StrategyPlan pipeline_plan(const PipelineOptions& options);
 

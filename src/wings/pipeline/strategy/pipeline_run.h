@@ -46,7 +46,7 @@ struct PipelineRun {
   int all_stages = 1;
   int first_stage = 0;
   Communicator* line = nullptr;
-  std::span<const StageLines> lines = {};  // [stage of this process]; none where nothing divides parameters
+  std::span<const StageLines> lines = {};  // [stage of this process], and behind them for the others
   c10::Stream device_stream;               // of the replica's own thread, and of all others that work for it
   bool watches = false;                    // whether passages note which tensors they use
   at::ThreadLocalState caller = {};

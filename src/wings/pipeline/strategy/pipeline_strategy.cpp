@@ -65,7 +65,6 @@ void require_lines_here(const std::vector<LogicalDevice>& devices, std::size_t s
   }
 }
 
-// A layout and an axis that divides parameters come together.
 void take_layout(StrategyPlan& plan, const PipelineOptions& options) {
   const auto divides = [](const Axis& axis) { return axis.role == AxisRole::kModel; };
   const bool divided = options.mesh && std::any_of(options.mesh->axes().begin(), options.mesh->axes().end(), divides);
