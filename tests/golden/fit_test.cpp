@@ -7,6 +7,7 @@
 #include <map>
 
 #include "cohort/dataset.h"
+#include "cohort/train/layers.h"
 #include "cohort/train/model.h"
 #include "tests/golden/golden.h"
 #include "tests/golden/keras_weights.h"

@@ -321,15 +321,6 @@ TEST(DropoutTest, ReplicasDrawTheirOwnAndRepeatably) {
   EXPECT_FALSE(torch::equal(one[0], one[1]));
 }
 
-TEST(LayerNormalizationTest, MatchesTheFunctional) {
-  const Built layer = build(LayerNormalization({.dimensions = 2}), {3, 4, 5});
-  const torch::Tensor x = random({2, 3, 4, 5});
-  expect_shape(layer, {3, 4, 5});
-  expect_close(layer(x), F::layer_norm(x, F::LayerNormFuncOptions({4, 5}).eps(1e-3)));
-  EXPECT_EQ(layer["weight"].sizes(), (torch::IntArrayRef{4, 5}));
-  expect_error<InvalidArgument>([] { build(LayerNormalization({.dimensions = 3}), {4}); }, "at least 3 dimension");
-}
-
 TEST(EmbeddingTest, LooksUpRows) {
   const Built layer = build(Embedding(10, 4), {3});
   EXPECT_EQ(layer.output, (Shape{3, 4}));

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "cohort/example.h"
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/layer.h"
 
 namespace cohort::models {
 

@@ -14,13 +14,19 @@
 // is built or called. All layers take batches of no examples.
 #pragma once
 
-#include "cohort/train/layers/activation.h"     // IWYU pragma: export
-#include "cohort/train/layers/attention.h"      // IWYU pragma: export
-#include "cohort/train/layers/basic.h"          // IWYU pragma: export
-#include "cohort/train/layers/convolution.h"    // IWYU pragma: export
-#include "cohort/train/layers/initializer.h"    // IWYU pragma: export
-#include "cohort/train/layers/layer.h"          // IWYU pragma: export
-#include "cohort/train/layers/normalization.h"  // IWYU pragma: export
-#include "cohort/train/layers/pooling.h"        // IWYU pragma: export
-#include "cohort/train/layers/recurrent.h"      // IWYU pragma: export
-#include "cohort/train/layers/remat.h"          // IWYU pragma: export
+#include "cohort/train/layers/activation.h"           // IWYU pragma: export
+#include "cohort/train/layers/attention.h"            // IWYU pragma: export
+#include "cohort/train/layers/basic.h"                // IWYU pragma: export
+#include "cohort/train/layers/checkpointed.h"         // IWYU pragma: export
+#include "cohort/train/layers/convolution.h"          // IWYU pragma: export
+#include "cohort/train/layers/initializer.h"          // IWYU pragma: export
+#include "cohort/train/layers/layer.h"                // IWYU pragma: export
+#include "cohort/train/layers/layer_normalization.h"  // IWYU pragma: export
+#include "cohort/train/layers/more_convolutions.h"    // IWYU pragma: export
+#include "cohort/train/layers/normalization.h"        // IWYU pragma: export
+#include "cohort/train/layers/pooling.h"              // IWYU pragma: export
+#include "cohort/train/layers/pooling_1d.h"           // IWYU pragma: export
+#include "cohort/train/layers/recurrent.h"            // IWYU pragma: export
+#include "cohort/train/layers/remat.h"                // IWYU pragma: export
+#include "cohort/train/layers/resampling.h"           // IWYU pragma: export
+#include "cohort/train/layers/sequences.h"            // IWYU pragma: export

@@ -10,6 +10,7 @@
 #include "base/one_layout.h"
 #include "cohort/parallel/stages.h"
 #include "cohort/replica.h"
+#include "cohort/train/layers/remat.h"
 #include "strategy/context.h"
 #include "strategy/divided.h"
 #include "strategy/replica_scope.h"

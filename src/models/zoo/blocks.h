@@ -12,7 +12,7 @@
 
 #include "cohort/models/zoo.h"
 #include "cohort/parallel/axes.h"
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/layer.h"
 
 namespace cohort::models {
 

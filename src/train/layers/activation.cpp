@@ -5,7 +5,8 @@
 
 #include "base/fail.h"
 #include "base/one_layout.h"
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/activation.h"
+#include "cohort/train/layers/layer.h"
 #include "strategy/divided.h"
 #include "train/layers/support.h"
 

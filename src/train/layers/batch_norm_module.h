@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "cohort/mirrored.h"
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/normalization.h"
 #include "train/layers/layer_form.h"
 
 namespace cohort {

@@ -4,7 +4,7 @@
 
 #include "base/one_layout.h"
 #include "cohort/replica.h"
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/normalization.h"
 #include "strategy/context.h"
 #include "strategy/divided.h"
 #include "strategy/replica_scope.h"

@@ -1,8 +1,7 @@
-// Convolutions of images: Conv2D; DepthwiseConv2D, which is Conv2D with a group a channel; SeparableConv2D, a depthwise
-// one and a pointwise one.
+// Convolutions of images: Conv2D; DepthwiseConv2D, which is Conv2D with a group a channel.
 #include <ATen/Functions.h>
 
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/convolution.h"
 #include "train/layers/conv_module.h"
 #include "train/layers/fused_convolution.h"
 #include "train/layers/support.h"
@@ -41,19 +40,18 @@ torch::Tensor ConvModule::with_channel(const torch::Tensor& x) const {
   return adds_channel_ && x.dim() == 3 ? x.unsqueeze(1) : x;
 }
 
-namespace {
-
 void check_images_window(std::string_view type, Size2 kernel, Size2 strides, Size2 dilation, Padding padding) {
   check_window(type, {kernel.height, kernel.width}, {strides.height, strides.width}, {dilation.height, dilation.width});
   check_padding(type, padding);
 }
 
-// Returns the shape of an image. InvalidArgument: the number of its channels is not known.
 Shape known_image(const BuildContext& context, std::string_view type) {
   Shape image = image_shape(context, type, /*may_add_channel=*/true);
   if (image[0] > 0) return image;
   fail_input(context.name, type, to_text(context.input) + " an example", "a number of channels that is known");
 }
+
+namespace {
 
 class Conv2DKind final : public LayerKind {
  public:
@@ -160,81 +158,6 @@ class DepthwiseConv2DKind final : public LayerKind {
   DepthwiseConv2DOptions options_;
 };
 
-// Both steps of a separable convolution.
-class SeparableConvModule final : public ConvolutionModule {
- public:
-  SeparableConvModule(const SeparableConv2DOptions& options, int64_t channels, const Window2& window,
-                      const BuildContext& context)
-      : options_(options),
-        window_(window),
-        channels_(channels),
-        name_(context.name),
-        adds_channel_(context.input.size() == 2) {
-    const int64_t height = options.kernel_size.height;
-    const int64_t width = options.kernel_size.width;
-    const int64_t inner = channels * options.depth_multiplier;
-    const torch::Tensor depthwise = torch::empty({inner, 1, height, width}, context.dtype);
-    options.depthwise_initializer.fill(depthwise, Fans::of_kernel({height, width, channels, options.depth_multiplier}));
-    depthwise_ = register_parameter("depthwise_weight", fast_layout(depthwise));
-    pointwise_ = register_parameter("pointwise_weight", torch::empty({options.filters, inner, 1, 1}, context.dtype));
-    options.pointwise_initializer.fill(pointwise_, Fans::of_kernel({1, 1, inner, options.filters}));
-    if (!options.use_bias) return;
-    bias_ = register_parameter("bias", torch::empty({options.filters}, context.dtype));
-    options.bias_initializer.fill(bias_, Fans::of_kernel({options.filters}));
-  }
-
-  const Activation& activation() const override { return options_.activation; }
-
-  torch::Tensor convolve(const torch::Tensor& input) override {
-    const torch::Tensor x = adds_channel_ && input.dim() == 3 ? input.unsqueeze(1) : input;
-    check_input(name_, "SeparableConv2D", x, 4, 1, channels_);
-    const torch::Tensor inner = convolve_images(x, depthwise_, {}, window_, channels_);
-    return convolve_images(inner, pointwise_, bias_, Window2{}, 1);
-  }
-  torch::Tensor penalty() const override {
-    return penalty_of({{options_.depthwise_regularizer, depthwise_},
-                       {options_.pointwise_regularizer, pointwise_},
-                       {options_.bias_regularizer, bias_}});
-  }
-
- private:
-  SeparableConv2DOptions options_;
-  Window2 window_;
-  int64_t channels_;
-  std::string name_;
-  bool adds_channel_;
-  torch::Tensor depthwise_, pointwise_, bias_;
-};
-
-class SeparableConv2DKind final : public LayerKind {
- public:
-  static constexpr std::string_view kType = "SeparableConv2D";
-
-  explicit SeparableConv2DKind(SeparableConv2DOptions options) : options_(std::move(options)) {
-    if (options_.filters <= 0) fail_option(kType, "filters must be positive, got ", options_.filters);
-    if (options_.depth_multiplier <= 0) {
-      fail_option(kType, "depth_multiplier must be positive, got ", options_.depth_multiplier);
-    }
-    check_images_window(kType, options_.kernel_size, options_.strides, options_.dilation_rate, options_.padding);
-  }
-  std::string_view type() const override { return kType; }
-  std::string_view base_name() const override { return "separable_conv2d"; }
-
-  Shape output_shape(const BuildContext& context) const override {
-    return window_output(context, kType, known_image(context, kType), options_.filters, window());
-  }
-  std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
-    return std::make_shared<SeparableConvModule>(options_, known_image(context, kType)[0], window(), context);
-  }
-
- private:
-  Window2 window() const {
-    return make_window(options_.kernel_size, options_.strides, options_.dilation_rate, options_.padding);
-  }
-
-  SeparableConv2DOptions options_;
-};
-
 }  // namespace
 
 Layer Conv2D(const Conv2DOptions& options) {
@@ -247,10 +170,6 @@ Layer Conv2D(int64_t filters, Size2 kernel_size, const Activation& activation) {
 
 Layer DepthwiseConv2D(const DepthwiseConv2DOptions& options) {
   return make_layer<DepthwiseConv2DKind>(options, options.trainable);
-}
-
-Layer SeparableConv2D(const SeparableConv2DOptions& options) {
-  return make_layer<SeparableConv2DKind>(options, options.trainable);
 }
 
 }  // namespace cohort

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/convolution.h"
 #include "train/layers/layer_form.h"
 #include "train/layers/support.h"
 

@@ -1,6 +1,6 @@
 #include <ATen/Functions.h>
 
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/basic.h"
 #include "train/layers/dense_module.h"
 #include "train/layers/dense_product.h"
 #include "train/layers/support.h"

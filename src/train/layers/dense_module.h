@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/basic.h"
 #include "train/layers/layer_form.h"
 
 namespace cohort {

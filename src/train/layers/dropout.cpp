@@ -1,7 +1,7 @@
 #include <ATen/Functions.h>
 
 #include "cohort/replica.h"
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/basic.h"
 #include "train/layers/dropout_module.h"
 #include "train/layers/support.h"
 

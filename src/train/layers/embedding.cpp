@@ -1,7 +1,7 @@
 #include <ATen/Functions.h>
 #include <c10/util/Exception.h>
 
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/basic.h"
 #include "train/layers/embedding_module.h"
 #include "train/layers/support.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/basic.h"
 #include "train/layers/layer_form.h"
 
 namespace cohort {

@@ -1,7 +1,7 @@
 // Layers around what is not ours: functions and modules of the user's.
 #include <ATen/Functions.h>
 
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/basic.h"
 #include "train/layers/frozen.h"
 #include "train/layers/support.h"
 

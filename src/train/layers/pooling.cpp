@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/pooling.h"
 #include "train/layers/layer_form.h"
 #include "train/layers/support.h"
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/basic.h"
 #include "train/layers/support.h"
 
 namespace cohort {

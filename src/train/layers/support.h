@@ -117,6 +117,8 @@ void check_padding(std::string_view type, Padding padding);
 // Fails with InvalidArgument unless all sizes are positive and strides and dilation are not both above 1.
 void check_window(std::string_view type, torch::IntArrayRef kernel, torch::IntArrayRef strides,
                   torch::IntArrayRef dilation);
+// Does both checks for a convolution of images.
+void check_images_window(std::string_view type, Size2 kernel, Size2 strides, Size2 dilation, Padding padding);
 // Returns the weight of a convolution in the layout that is fastest here.
 torch::Tensor fast_layout(const torch::Tensor& weight);
 // Returns whether a convolution of x, [batch, channels, height, width], may run in half precision on a CPU.
@@ -127,6 +129,8 @@ torch::Tensor convolve_images(const torch::Tensor& x, const torch::Tensor& weigh
 
 // Returns the channels, height and width of an image's shape; with `may_add_channel` [height, width] is one channel.
 Shape image_shape(const BuildContext& context, std::string_view type, bool may_add_channel);
+// Returns the shape of an image, which may lack the channel. InvalidArgument: the number of its channels is not known.
+Shape known_image(const BuildContext& context, std::string_view type);
 // Returns the output's shape. InvalidArgument: the window does not fit.
 Shape window_output(const BuildContext& context, std::string_view type, const Shape& image, int64_t channels,
                     const Window2& window);

@@ -66,12 +66,6 @@ Layer Stage();
 // x * scale + offset; integers become floating point.
 Layer Rescaling(double scale, double offset = 0.0);
 
-// Masks steps of sequences [batch, steps, size] whose elements all are mask_value, and sets them to zero.
-Layer Masking(double mask_value = 0.0);
-
-// Applies a layer to each step of [batch, steps, ...], with the same parameters.
-Layer TimeDistributed(const Layer& layer);
-
 // Makes a layer of a function without parameters. The output's shape is found by calling it on zeros.
 Layer Lambda(std::function<torch::Tensor(const torch::Tensor&)> function, std::string name = {});
 

@@ -1,8 +1,6 @@
 // Blocks whose activations are not kept: backward computes them again, which takes a second forward pass and the memory
 // of the block's input alone (T. Chen et al., "Training Deep Nets with Sublinear Memory Cost", arXiv:1604.06174;
 // torch.utils.checkpoint and keras.remat).
-//
-//   cohort::Sequential model{Checkpointed({Dense(4096, Activation::kGelu), Dense(1024)}), Dense(10)};
 #pragma once
 
 #include <torch/nn/module.h>
@@ -11,9 +9,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
-
-#include "cohort/train/layers/layer.h"
 
 namespace cohort {
 
@@ -23,12 +18,6 @@ struct CheckpointedOptions {
   bool offload = false;
   std::string name = {};  // of the layer; empty: that of the one layer, or the model gives one
 };
-
-// A layer that computes its activations again in backward. Its parameters keep their names.
-Layer Checkpointed(const Layer& layer, const CheckpointedOptions& options = {});
-// Layers one after another, as one block: their names stand behind the block's ("checkpointed.dense.weight").
-// InvalidArgument: there are none, or two have one name.
-Layer Checkpointed(std::vector<Layer> layers, const CheckpointedOptions& options = {});
 
 // Returns forward(x), where `block` is the module whose parameters forward() uses, without keeping what backward needs:
 // backward calls forward() again, with the random numbers, the autocast and the replica of the first time. Buffers are

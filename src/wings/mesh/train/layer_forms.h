@@ -5,11 +5,11 @@
 #include <string_view>
 
 #include "cohort/train/layers/initializer.h"
-#include "train/layers/attention_heads.h"
 #include "train/layers/batch_norm_module.h"
 #include "train/layers/conv_module.h"
 #include "train/layers/dense_module.h"
 #include "train/layers/embedding_module.h"
+#include "wings/layers/train/attention_heads.h"
 #include "wings/mesh/strategy/module_form.h"
 
 namespace cohort {

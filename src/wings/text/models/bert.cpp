@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "cohort/models/zoo.h"
 #include "cohort/parallel/stages.h"
+#include "cohort/train/layers/remat.h"
 #include "models/zoo/blocks.h"
 #include "strategy/divided.h"
 #include "strategy/divides_positions.h"

@@ -10,6 +10,7 @@
 #include "base/libtorch_compat.h"
 #include "cohort/models/zoo.h"
 #include "cohort/parallel/stages.h"
+#include "cohort/train/layers/remat.h"
 #include "device/backend.h"
 #include "models/zoo/blocks.h"
 #include "strategy/divided.h"

@@ -4,12 +4,12 @@
 
 #include <cmath>
 
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/attention.h"
 #include "strategy/divided.h"
-#include "train/layers/attention_heads.h"
 #include "train/layers/dense_product.h"
 #include "train/layers/fused_attention.h"
 #include "train/layers/support.h"
+#include "wings/layers/train/attention_heads.h"
 
 namespace cohort {
 

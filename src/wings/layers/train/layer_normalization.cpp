@@ -1,7 +1,7 @@
 // LayerNormalization and RMSNormalization: both over the last dimensions of each example.
 #include <ATen/Functions.h>
 
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/layer_normalization.h"
 #include "train/layers/support.h"
 
 namespace cohort {

@@ -1,10 +1,10 @@
 // LSTM and GRU. Whole sequences go through LibTorch's kernels; with a mask the cells are called step by step, and a
 // step that does not count leaves the state as it is.
-#include "train/layers/recurrent.h"
+#include "wings/layers/train/recurrent.h"
 
 #include <ATen/Functions.h>
 
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/recurrent.h"
 #include "train/layers/support.h"
 
 namespace cohort {

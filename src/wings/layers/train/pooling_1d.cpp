@@ -5,7 +5,7 @@
 #include <array>
 #include <limits>
 
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/pooling_1d.h"
 #include "train/layers/support.h"
 
 namespace cohort {

@@ -1,7 +1,7 @@
 // Masking and TimeDistributed: layers for the steps of sequences.
 #include <ATen/Functions.h>
 
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/sequences.h"
 #include "train/layers/support.h"
 
 namespace cohort {

@@ -2,7 +2,7 @@
 #include <ATen/Functions.h>
 
 #include "base/half_convolution.h"
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/more_convolutions.h"
 #include "train/layers/support.h"
 
 namespace cohort {

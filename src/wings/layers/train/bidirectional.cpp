@@ -1,9 +1,9 @@
 // Bidirectional: a recurrent layer and the same layer in the other direction, each with parameters of its own.
 #include <ATen/Functions.h>
 
-#include "cohort/train/layers.h"
-#include "train/layers/recurrent.h"
+#include "cohort/train/layers/recurrent.h"
 #include "train/layers/support.h"
+#include "wings/layers/train/recurrent.h"
 
 namespace cohort {
 

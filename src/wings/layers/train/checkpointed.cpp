@@ -1,7 +1,7 @@
 // Checkpointed: layers around other layers, which are computed again in backward (remat.cpp).
 #include <algorithm>
 
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/checkpointed.h"
 #include "train/layers/sequential_module.h"
 #include "train/layers/support.h"
 

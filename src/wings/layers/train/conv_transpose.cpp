@@ -6,7 +6,7 @@
 #include <array>
 
 #include "base/half_convolution.h"
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/more_convolutions.h"
 #include "train/layers/support.h"
 
 namespace cohort {

@@ -1,6 +1,6 @@
 #include <ATen/Functions.h>
 
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/layer_normalization.h"
 #include "train/layers/support.h"
 
 namespace cohort {

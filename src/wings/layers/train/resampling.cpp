@@ -1,7 +1,7 @@
 // UpSampling2D, ZeroPadding2D and Cropping2D: images of another size without parameters.
 #include <ATen/Functions.h>
 
-#include "cohort/train/layers.h"
+#include "cohort/train/layers/resampling.h"
 #include "train/layers/support.h"
 
 namespace cohort {
