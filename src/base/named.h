@@ -1,10 +1,13 @@
 // Tables of things that users choose by a name, as in Keras: "adam", "Adam", "mean_squared_error", "MeanSquaredError".
 #pragma once
 
+#include <algorithm>
 #include <cctype>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "base/extension.h"
 #include "base/fail.h"
 
 namespace cohort {
@@ -21,16 +24,32 @@ inline bool same_name(std::string_view one, std::string_view two) {
   return folded(one) == folded(two);
 }
 
-// Returns the row (with a member `name`) of that name. NotFound opens with `speaker`, names the `kind` and lists the
-// rows.
-template <typename Table>
-const auto& find_named(const Table& table, std::string_view name, const char* speaker, const char* kind) {
+// A thing of a table: a name, and the function that makes it. Wings extend the tables.
+template <typename T>
+struct Named {
+  std::string_view name;
+  T (*make)();
+  std::string_view wing = {};  // the wing that has it; empty: the core
+};
+
+// Returns the row of that name among the core's and those of wings. NotFound opens with `speaker`, names the `kind` and
+// lists the rows. Unimplemented: this build has no `wing`, which has more of them. An empty `wing`: no wing has.
+template <typename T>
+const Named<T>& find_named(std::span<const Named<T>> core, std::string_view name, const char* speaker, const char* kind,
+                           std::string_view wing = {}) {
+  const std::span<const Named<T>> more = extensions<Named<T>>();
   std::string known;
-  for (const auto& row : table) {
-    if (same_name(row.name, name)) return row;
-    known.append(known.empty() ? "" : ", ").append(row.name);
+  for (const auto& table : {core, more}) {
+    for (const Named<T>& row : table) {
+      if (same_name(row.name, name)) return row;
+      known.append(known.empty() ? "" : ", ").append(row.name);
+    }
   }
-  fail<NotFound>("[", speaker, "] there is no ", kind, " \"", name, "\"; there are ", known);
+  const std::string missing = c10::str("[", speaker, "] there is no ", kind, " \"", name, "\"");
+  const bool has_wing =
+      wing.empty() || std::any_of(more.begin(), more.end(), [&](const Named<T>& row) { return row.wing == wing; });
+  if (!has_wing) fail_without(wing, missing, "; there are ", known, ", and others");
+  fail<NotFound>(missing, "; there are ", known);
 }
 
 }  // namespace cohort

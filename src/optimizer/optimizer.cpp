@@ -68,30 +68,26 @@ Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, Schedule learning_r
 
 namespace {
 
-struct NamedOptimizer {
-  std::string_view name;
-  Optimizer (*make)();
-};
-
 const std::array kOptimizers = {
-    NamedOptimizer{"sgd", [] { return SGD(); }},
-    NamedOptimizer{"adam", [] { return Adam(); }},
-    NamedOptimizer{"adamw", [] { return AdamW(); }},
-    NamedOptimizer{"rmsprop", [] { return RMSprop(); }},
-    NamedOptimizer{"adagrad", [] { return Adagrad(); }},
-    NamedOptimizer{"adadelta", [] { return Adadelta(); }},
-    NamedOptimizer{"adamax", [] { return Adamax(); }},
-    NamedOptimizer{"nadam", [] { return Nadam(); }},
-    NamedOptimizer{"ftrl", [] { return Ftrl(); }},
-    NamedOptimizer{"lion", [] { return Lion(); }},
-    NamedOptimizer{"adafactor", [] { return Adafactor(); }},
-    NamedOptimizer{"lamb", [] { return LAMB(); }},
-    NamedOptimizer{"lars", [] { return LARS(); }},
+    Named<Optimizer>{"sgd", [] { return SGD(); }},
+    Named<Optimizer>{"adam", [] { return Adam(); }},
+    Named<Optimizer>{"adamw", [] { return AdamW(); }},
+    Named<Optimizer>{"rmsprop", [] { return RMSprop(); }},
+    Named<Optimizer>{"adagrad", [] { return Adagrad(); }},
+    Named<Optimizer>{"adadelta", [] { return Adadelta(); }},
+    Named<Optimizer>{"adamax", [] { return Adamax(); }},
+    Named<Optimizer>{"nadam", [] { return Nadam(); }},
+    Named<Optimizer>{"ftrl", [] { return Ftrl(); }},
+    Named<Optimizer>{"lion", [] { return Lion(); }},
+    Named<Optimizer>{"adafactor", [] { return Adafactor(); }},
+    Named<Optimizer>{"lamb", [] { return LAMB(); }},
+    Named<Optimizer>{"lars", [] { return LARS(); }},
 };
 
 }  // namespace
 
-Optimizer::Optimizer(const char* name) : Optimizer(find_named(kOptimizers, name, "optimizer", "optimizer").make()) {}
+Optimizer::Optimizer(const char* name)
+    : Optimizer(find_named<Optimizer>(kOptimizers, name, "optimizer", "optimizer").make()) {}
 
 const std::string& Optimizer::name() const {
   return rule_->name();

@@ -8,6 +8,7 @@
 
 #include "cohort/dataset.h"
 #include "cohort/train/layers.h"
+#include "cohort/train/metrics.h"
 #include "cohort/train/model.h"
 #include "tests/golden/golden.h"
 #include "tests/golden/keras_weights.h"

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/fail.h"
-#include "cohort/train/losses.h"
+#include "cohort/train/basic_losses.h"
 #include "strategy/divided.h"
 #include "train/losses/entropy_rows.h"
 #include "train/losses/support.h"
@@ -179,25 +179,6 @@ class Binary final : public LossRule {
 };
 
 // The probability p of the true class to a power: (1 - p^q) / q.
-class Generalized final : public LossRule {
- public:
-  explicit Generalized(CategoricalGeneralizedCrossEntropyOptions options)
-      : options_(std::move(options)), speaker_("[losses] " + options_.name) {
-    if (options_.q > 0.0 && options_.q < 1.0) return;
-    fail<InvalidArgument>(speaker_, ": q must be between 0 and 1, got ", options_.q);
-  }
-
-  const std::string& name() const override { return options_.name; }
-  torch::Tensor values(const torch::Tensor& y, const torch::Tensor& prediction) const override {
-    const torch::Tensor labels = fit_labels(speaker_, y, prediction, -1);
-    const torch::Tensor p = prediction.gather(-1, labels.unsqueeze(-1)).squeeze(-1);
-    return (1.0 - p.pow(options_.q)) / options_.q;
-  }
-
- private:
-  CategoricalGeneralizedCrossEntropyOptions options_;
-  std::string speaker_;
-};
 
 }  // namespace
 
@@ -212,10 +193,6 @@ Loss CategoricalCrossentropy(const CategoricalCrossentropyOptions& options) {
 
 Loss BinaryCrossentropy(const BinaryCrossentropyOptions& options) {
   return Loss(std::make_shared<Binary>(options), options.reduction);
-}
-
-Loss CategoricalGeneralizedCrossEntropy(const CategoricalGeneralizedCrossEntropyOptions& options) {
-  return Loss(std::make_shared<Generalized>(options), options.reduction);
 }
 
 }  // namespace cohort

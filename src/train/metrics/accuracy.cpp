@@ -3,7 +3,7 @@
 #include <ATen/Functions.h>
 
 #include "base/fail.h"
-#include "cohort/train/metrics.h"
+#include "cohort/train/basic_metrics.h"
 #include "strategy/divided.h"
 #include "train/losses/support.h"
 #include "train/metrics/mean_metric.h"

@@ -1,6 +1,6 @@
 // Sums and means of what is predicted, without targets.
 #include "base/fail.h"
-#include "cohort/train/metrics.h"
+#include "cohort/train/basic_metrics.h"
 #include "train/losses/support.h"
 #include "train/metrics/mean_metric.h"
 

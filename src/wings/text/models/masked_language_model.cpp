@@ -5,8 +5,8 @@
 
 #include "base/fail.h"
 #include "cohort/models/layouts.h"
-#include "cohort/train/losses.h"
-#include "cohort/train/metrics.h"
+#include "cohort/train/basic_losses.h"
+#include "cohort/train/basic_metrics.h"
 #include "models/tasks/epoch.h"
 #include "models/tasks/initial_weights.h"
 #include "models/tasks/mesh_cuts.h"

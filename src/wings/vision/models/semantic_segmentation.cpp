@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "cohort/models/layouts.h"
 #include "cohort/models/zoo.h"
-#include "cohort/train/metrics.h"
+#include "cohort/train/iou.h"
 #include "models/run/partitions.h"
 #include "models/tasks/epoch.h"
 #include "models/tasks/initial_weights.h"

@@ -1,8 +1,8 @@
 // Hinge losses: a prediction that is on the right side of its target by more than 1 costs nothing.
 #include <ATen/Functions.h>
 
-#include "cohort/train/losses.h"
-#include "train/losses/support.h"
+#include "cohort/train/more_losses.h"
+#include "wings/metrics/train/losses/elementwise.h"
 
 namespace cohort {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "cohort/train/losses.h"
+#include "cohort/train/more_losses.h"
 #include "train/losses/support.h"
 
 namespace cohort {

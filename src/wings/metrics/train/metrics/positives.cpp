@@ -4,9 +4,9 @@
 #include <numeric>
 
 #include "base/fail.h"
-#include "cohort/train/metrics.h"
-#include "train/metrics/confusion.h"
+#include "cohort/train/more_metrics.h"
 #include "train/metrics/mean_metric.h"
+#include "wings/metrics/train/metrics/confusion.h"
 
 namespace cohort {
 

@@ -1,5 +1,5 @@
 // Totals are on the CPU when a result is computed, and are read by a pointer.
-#include "train/metrics/confusion.h"
+#include "wings/metrics/train/metrics/confusion.h"
 
 #include <ATen/Functions.h>
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "cohort/train/metrics.h"
-#include "train/metrics/confusion.h"
+#include "cohort/train/more_metrics.h"
 #include "train/metrics/mean_metric.h"
+#include "wings/metrics/train/metrics/confusion.h"
 
 namespace cohort {
 

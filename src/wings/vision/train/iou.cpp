@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "base/fail.h"
-#include "cohort/train/metrics.h"
+#include "cohort/train/iou.h"
 #include "train/losses/support.h"
 #include "train/metrics/mean_metric.h"
 

@@ -2,7 +2,7 @@
 #include <ATen/Functions.h>
 
 #include "base/fail.h"
-#include "cohort/train/losses.h"
+#include "cohort/train/more_losses.h"
 #include "train/losses/support.h"
 
 namespace cohort {
