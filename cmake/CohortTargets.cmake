@@ -138,7 +138,8 @@ function(cohort_cuda_kernels source)
   get_filename_component(name ${source} NAME_WE)
   set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}${CMAKE_CXX_OUTPUT_EXTENSION})
   get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR}/${source} DIRECTORY)
-  file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h ${PROJECT_SOURCE_DIR}/src/base/kernels/*.h)
+  file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h ${PROJECT_SOURCE_DIR}/src/base/kernels/*.h
+       ${PROJECT_SOURCE_DIR}/src/optimizer/kernels/*.h)
   add_custom_command(
     OUTPUT ${object}
     COMMAND ${COHORT_NVCC} -ccbin ${CMAKE_CXX_COMPILER} -std=c++17 -O3 --fmad=false ${COHORT_CUDA_CODE} -Xcompiler=-fPIC

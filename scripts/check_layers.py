@@ -34,7 +34,7 @@ HEADERS = {
     "collective": "communicator",
     "topology": "device_mesh parallel/pipeline_schedule topology cluster/tpu_topology",
     "strategy": "strategy exchange_options strategy_inl join_parts parallel/axes parallel/mesh_strategy parallel/stages parallel/pipeline_strategy mirrored replica values variable cluster/multi_worker_mesh cluster/multi_worker_pipeline cluster/multi_worker_strategy cluster/xla_strategy",
-    "optimizer": "optimizer precision schedule update_rules",
+    "optimizer": "more_update_rules optimizer precision schedule update_rules",
     "function": "function",
     "data": "dataset distributed_dataset",
     "checkpoint": "checkpoint weights",

@@ -12,6 +12,7 @@
 #include "cohort/error.h"                // IWYU pragma: export
 #include "cohort/function.h"             // IWYU pragma: export
 #include "cohort/models.h"               // IWYU pragma: export
+#include "cohort/more_update_rules.h"    // IWYU pragma: export
 #include "cohort/optimizer.h"            // IWYU pragma: export
 #include "cohort/parallel.h"             // IWYU pragma: export
 #include "cohort/precision.h"            // IWYU pragma: export

@@ -33,10 +33,10 @@ struct Named {
 };
 
 // Returns the row of that name among the core's and those of wings. NotFound opens with `speaker`, names the `kind` and
-// lists the rows. Unimplemented: this build has no `wing`, which has more of them. An empty `wing`: no wing has.
+// lists the rows. Unimplemented: this build has no `wing`, which has more of them.
 template <typename T>
 const Named<T>& find_named(std::span<const Named<T>> core, std::string_view name, const char* speaker, const char* kind,
-                           std::string_view wing = {}) {
+                           std::string_view wing) {
   const std::span<const Named<T>> more = extensions<Named<T>>();
   std::string known;
   for (const auto& table : {core, more}) {
@@ -46,8 +46,7 @@ const Named<T>& find_named(std::span<const Named<T>> core, std::string_view name
     }
   }
   const std::string missing = c10::str("[", speaker, "] there is no ", kind, " \"", name, "\"");
-  const bool has_wing =
-      wing.empty() || std::any_of(more.begin(), more.end(), [&](const Named<T>& row) { return row.wing == wing; });
+  const bool has_wing = std::any_of(more.begin(), more.end(), [&](const Named<T>& row) { return row.wing == wing; });
   if (!has_wing) fail_without(wing, missing, "; there are ", known, ", and others");
   fail<NotFound>(missing, "; there are ", known);
 }

@@ -69,25 +69,15 @@ Optimizer::Optimizer(std::shared_ptr<const UpdateRule> rule, Schedule learning_r
 namespace {
 
 const std::array kOptimizers = {
-    Named<Optimizer>{"sgd", [] { return SGD(); }},
-    Named<Optimizer>{"adam", [] { return Adam(); }},
-    Named<Optimizer>{"adamw", [] { return AdamW(); }},
-    Named<Optimizer>{"rmsprop", [] { return RMSprop(); }},
+    Named<Optimizer>{"sgd", [] { return SGD(); }},         Named<Optimizer>{"adam", [] { return Adam(); }},
+    Named<Optimizer>{"adamw", [] { return AdamW(); }},     Named<Optimizer>{"rmsprop", [] { return RMSprop(); }},
     Named<Optimizer>{"adagrad", [] { return Adagrad(); }},
-    Named<Optimizer>{"adadelta", [] { return Adadelta(); }},
-    Named<Optimizer>{"adamax", [] { return Adamax(); }},
-    Named<Optimizer>{"nadam", [] { return Nadam(); }},
-    Named<Optimizer>{"ftrl", [] { return Ftrl(); }},
-    Named<Optimizer>{"lion", [] { return Lion(); }},
-    Named<Optimizer>{"adafactor", [] { return Adafactor(); }},
-    Named<Optimizer>{"lamb", [] { return LAMB(); }},
-    Named<Optimizer>{"lars", [] { return LARS(); }},
 };
 
 }  // namespace
 
 Optimizer::Optimizer(const char* name)
-    : Optimizer(find_named<Optimizer>(kOptimizers, name, "optimizer", "optimizer").make()) {}
+    : Optimizer(find_named<Optimizer>(kOptimizers, name, "optimizer", "optimizer", "optimizers").make()) {}
 
 const std::string& Optimizer::name() const {
   return rule_->name();

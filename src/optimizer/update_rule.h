@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -63,6 +64,21 @@ struct Segment {
   std::span<const int64_t> strides = {};
 };
 
+// A whole parameter among those of flat memory that kernels update at once (UpdateRule::update_layers).
+struct LayerPlace {
+  int64_t begin = 0;  // in the flat memory
+  int64_t size = 0;
+  Treatment treatment = {};
+  std::vector<int64_t> shape;
+  bool is_taken = true;  // by UpdateRule::takes_layer(); false: kernels never get it
+};
+
+// The tables of layers that a rule has beside the core's, and all memory that they point to.
+struct OwnTables {
+  std::shared_ptr<const void> tables = nullptr;
+  std::vector<torch::Tensor> memory = {};
+};
+
 // Sums of squares over a segment, for trust ratios. Summed over segments in a fixed order by the update.
 struct SquaredNorms {
   double parameter = 0.0;
@@ -101,10 +117,10 @@ class UpdateRule {
 
   // Returns whether the update of an element depends on all of its parameter: parameters come alone and uncut.
   bool one_by_one() const { return needs_norms() || takes_whole(); }
-  // Returns whether segments have to be whole parameters, with their shapes and strides (Adafactor).
+  // Returns whether segments have to be whole parameters, with their shapes and strides.
   virtual bool takes_whole() const { return false; }
 
-  // LAMB and LARS scale each parameter's step by norms over the whole parameter. Then the update calls prepare() on all
+  // Returns whether steps are scaled by norms over the whole parameter. Then the update calls prepare() on all
   // segments first, sums the norms of a parameter, and calls update() with its trust_ratio (which update() leaves out
   // where the segment says no adaptation).
   virtual bool needs_norms() const { return false; }
@@ -115,6 +131,8 @@ class UpdateRule {
   virtual bool takes_layer(std::span<const int64_t> /*shape*/, std::span<const int64_t> /*strides*/) const {
     return needs_norms();
   }
+  // Lays out the rule's own tables of layers on a device; update_layers() gets them as Layers::own.
+  virtual OwnTables own_tables(const std::vector<LayerPlace>& /*places*/, torch::Device /*device*/) const { return {}; }
   // Does all of it for many whole parameters on a device whose memory kernels reach, where the norms stay. The segment
   // is the memory that has the layers; only the layers have sizes and treatments. `join`, if there is one, is called
   // when the norms of the layers have been made, before they are used. The numbers of the context, if it has some, are

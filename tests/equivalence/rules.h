@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/models/experiment.h"
@@ -15,8 +16,17 @@ struct Rule {
   std::function<Optimizer()> make;
 };
 
+// Returns those of the wing that has more of them, if this build has it: in Keras' form, and in others.
+std::vector<Rule> more_rules_of_keras();
+std::vector<Rule> more_rules_of_others();
+
+inline std::vector<Rule> with(std::vector<Rule> rules, const std::vector<Rule>& more) {
+  rules.insert(rules.end(), more.begin(), more.end());
+  return rules;
+}
+
 inline std::vector<Rule> rules_of_keras() {
-  return {
+  const std::vector<Rule> core = {
       {"sgd", [] { return SGD({.learning_rate = 0.1}); }},
       {"momentum", [] { return SGD({.learning_rate = 0.05, .momentum = 0.9}); }},
       {"nesterov",
@@ -27,34 +37,15 @@ inline std::vector<Rule> rules_of_keras() {
       {"rmsprop", [] { return RMSprop({.learning_rate = 0.01}); }},
       {"rmsprop_centered", [] { return RMSprop({.learning_rate = 0.01, .momentum = 0.9, .centered = true}); }},
       {"adagrad", [] { return Adagrad({.learning_rate = 0.05}); }},
-      {"adadelta", [] { return Adadelta({.learning_rate = 1.0, .weight_decay = 1e-3}); }},
-      {"adamax", [] { return Adamax({.learning_rate = 0.01}); }},
-      {"nadam", [] { return Nadam({.learning_rate = 0.01}); }},
-      {"ftrl", [] { return Ftrl({.learning_rate = 0.05, .l1_regularization_strength = 1e-3}); }},
-      {"ftrl_power",
-       [] {
-         return Ftrl({.learning_rate = 0.05,
-                      .learning_rate_power = -0.7,
-                      .l2_regularization_strength = 1e-3,
-                      .l2_shrinkage_regularization_strength = 1e-3,
-                      .beta = 0.1});
-       }},
-      {"lion", [] { return Lion({.weight_decay = 0.01}); }},
-      {"adafactor", [] { return Adafactor({.learning_rate = 0.01}); }},
-      {"lamb", [] { return LAMB({.learning_rate = 0.01, .weight_decay = 0.01, .exclude_from_weight_decay = {"1d"}}); }},
-      {"lars", [] { return LARS({.learning_rate = 1.0, .trust_coefficient = 0.01, .weight_decay = 1e-3}); }},
-      {"lars_popular",
-       [] {
-         return LARS({.learning_rate = 1.0, .nesterov = true, .classic_momentum = false, .trust_coefficient = 0.01});
-       }},
   };
+  return with(core, more_rules_of_keras());
 }
 
 // Where LibTorch (or the paper) has another form, and where Keras' legacy optimizers have one.
 inline std::vector<Rule> rules_of_others() {
   constexpr auto kTorch = Formulation::kTorch;
   constexpr auto kLegacy = Formulation::kLegacy;
-  return {
+  const std::vector<Rule> core = {
       {"momentum_torch",
        [] { return SGD({.learning_rate = 0.05, .momentum = 0.9, .dampening = 0.1, .formulation = kTorch}); }},
       {"nesterov_torch",
@@ -75,24 +66,8 @@ inline std::vector<Rule> rules_of_others() {
        [] { return RMSprop({.learning_rate = 0.01, .momentum = 0.9, .formulation = kLegacy}); }},
       {"adagrad_torch", [] { return Adagrad({.learning_rate = 0.05, .lr_decay = 0.02, .formulation = kTorch}); }},
       {"adagrad_legacy", [] { return Adagrad({.learning_rate = 0.05, .formulation = kLegacy}); }},
-      {"lamb_torch", [] { return LAMB({.learning_rate = 0.01, .weight_decay = 0.01, .formulation = kTorch}); }},
-      {"lamb_legacy",
-       [] {
-         return LAMB({.learning_rate = 0.01,
-                      .weight_decay = 0.01,
-                      .exclude_from_layer_adaptation = {"1d"},
-                      .formulation = kLegacy});
-       }},
-      {"lars_torch",
-       [] {
-         return LARS({.learning_rate = 1.0,
-                      .nesterov = true,
-                      .trust_coefficient = 0.01,
-                      .weight_decay = 1e-3,
-                      .formulation = kTorch});
-       }},
-      {"lars_legacy", [] { return LARS({.learning_rate = 1.0, .formulation = kLegacy}); }},
   };
+  return with(core, more_rules_of_others());
 }
 
 // Returns rules with what may surround any of them.
@@ -116,6 +91,8 @@ inline std::vector<Rule> rules_of_model_garden() {
   std::vector<Rule> list;
   for (const char* type : {"sgd", "sgd_experimental", "adam", "adam_experimental", "adamw", "adamw_experimental",
                            "rmsprop", "adagrad", "lamb", "lars"}) {
+    if ((type == std::string_view("lamb") || type == std::string_view("lars")) && more_rules_of_keras().empty())
+      continue;
     list.push_back({std::string("garden_") + type, [type] {
                       OptimizerConfig config;
                       config.optimizer.type = type;

@@ -7,6 +7,7 @@
 #include "optimizer/kernels/update_table.h"
 #include "tests/optimizer/rule_cases.h"
 #include "tests/optimizer/rule_runs.h"
+#include "wings/optimizers/optimizer/kernels/more_table.h"
 
 namespace cohort::kernels_test {
 namespace {
@@ -90,6 +91,15 @@ const kernels::UpdateTable<T, T>& table_of(Isa isa) {
 }
 
 template <typename T>
+const kernels::MoreTable<T, T>& more_of(Isa isa) {
+  if constexpr (sizeof(T) == 4) {
+    return kernels::more_tables(isa).f32;
+  } else {
+    return kernels::more_tables(isa).f64;
+  }
+}
+
+template <typename T>
 const kernels::PassTable<T>& passes_of(Isa isa) {
   if constexpr (sizeof(T) == 4) {
     return kernels::pass_tables(isa).f32;
@@ -106,7 +116,7 @@ void make_positive(std::vector<torch::Tensor>& arrays) {
 }
 
 template <typename T>
-void run_keras_kernels(const kernels::UpdateTable<T, T>& table, const std::vector<torch::Tensor>& arrays,
+void run_keras_kernels(const kernels::MoreTable<T, T>& table, const std::vector<torch::Tensor>& arrays,
                        const kernels::CommonArgs& in) {
   T* p = arrays[0].data_ptr<T>();
   T* g = arrays[1].data_ptr<T>();
@@ -187,7 +197,7 @@ std::vector<torch::Tensor> run_all(Isa isa) {
     table.rmsprop(p, g, b, a, c, kSize, in, rmsprop);
     table.adagrad(p, g, b, kSize, in, {.learning_rate = 0.01, .inside = 1e-3, .epsilon = 1e-10});
     make_positive(arrays);
-    run_keras_kernels(table, arrays, in);
+    run_keras_kernels(more_of<T>(isa), arrays, in);
     run_passes(passes_of<T>(isa), arrays, in);
     make_positive(arrays);
   }

@@ -5,10 +5,10 @@
 #include <cstring>
 #include <numeric>
 
-#include "optimizer/kernels/update_table.h"
 #include "step/update/layers.h"
 #include "tests/optimizer/rule_cases.h"
 #include "tests/optimizer/rule_runs.h"
+#include "wings/optimizers/optimizer/kernels/more_table.h"
 
 namespace cohort::layers_test {
 namespace {
@@ -281,7 +281,7 @@ TEST(Halves, AreRoundingsOfMastersInLayers) {
 
 // All numbers of half precision by way of an average that takes the parameter's place, and back.
 template <typename P>
-void expect_casts(const kernels::UpdateTable<P, float>& table, torch::ScalarType dtype) {
+void expect_casts(const kernels::MoreTable<P, float>& table, torch::ScalarType dtype) {
   std::vector<int16_t> all(1 << 16);
   std::iota(all.begin(), all.end(), std::numeric_limits<int16_t>::min());
   const torch::Tensor halves = torch::from_blob(all.data(), {1 << 16}, torch::kShort).clone().view(dtype);
@@ -312,8 +312,8 @@ void expect_casts(const kernels::UpdateTable<P, float>& table, torch::ScalarType
 }
 
 TEST(Halves, AreCastAsLibTorchDoes) {
-  expect_casts(kernels::half_tables(kernels::Reach::kHost).f16, torch::kHalf);
-  expect_casts(kernels::half_tables(kernels::Reach::kHost).bf16, torch::kBFloat16);
+  expect_casts(kernels::more_half_tables(kernels::Reach::kHost).f16, torch::kHalf);
+  expect_casts(kernels::more_half_tables(kernels::Reach::kHost).bf16, torch::kBFloat16);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/more_update_rules.h"
 #include "cohort/optimizer.h"
 
 namespace cohort::testing_support {

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "cohort/error.h"
+#include "cohort/more_update_rules.h"
 #include "tests/support/errors.h"
 
 namespace cohort::model_test {

@@ -16,10 +16,6 @@ const UpdateTables& update_tables(Isa isa) {
   return choose(isa, baseline::kUpdateTables, avx2::kUpdateTables, avx512::kUpdateTables);
 }
 
-const PassTables& pass_tables(Isa isa) {
-  return choose(isa, baseline::kPassTables, avx2::kPassTables, avx512::kPassTables);
-}
-
 const CastTables& cast_tables(Isa isa) {
   return choose(isa, baseline::kCastTables, avx2::kCastTables, avx512::kCastTables);
 }
@@ -39,11 +35,6 @@ const HalfTables& half_tables(Reach reach) {
   if (reach == Reach::kCuda) return cuda::kHalfTables;
 #endif
   refuse_reach();
-}
-
-const PassTables& pass_tables() {
-  static const PassTables& of_host = pass_tables(best_isa());
-  return of_host;
 }
 
 const CastTables& cast_tables() {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "optimizer/kernels/half.h"
-#include "optimizer/kernels/keras_steps.h"
 #include "optimizer/kernels/update_steps.h"
 
 namespace cohort::kernels::COHORT_ISA {
@@ -89,34 +88,6 @@ template <typename Step, typename P, typename T>
 void update_two(P* p, const P* g, T* a, T* b, int64_t n, const CommonArgs& in, const typename Step::Args& args) {
   T* const none = nullptr;
   update<Step>(p, g, a, b, none, n, in, args);
-}
-
-template <typename P, typename T>
-void ftrl(P* p, const P* g, T* sum, T* linear, int64_t n, const CommonArgs& in, const FtrlArgs& args) {
-  return args.exponent == 0.5 ? update_two<FtrlStep<T, true>>(p, g, sum, linear, n, in, args)
-                              : update_two<FtrlStep<T, false>>(p, g, sum, linear, n, in, args);
-}
-
-template <typename P, typename T, bool kAverages>
-COHORT_LOOP surround_loop(int64_t n, P* __restrict p, T* __restrict average, CommonArgs in) {
-  if (leaves_out(in)) return;
-  const Surrounding<T, kAverages> around(in);
-  COHORT_EACH(i, n) {
-    T mean = T(0);
-    if constexpr (kAverages) mean = average[i];
-    const T x = around.before(weight_at(p, i, in), mean);
-    around.after(x, mean);
-    store_at(x, p, i, in);
-    if constexpr (kAverages) average[i] = mean;
-  }
-}
-
-template <typename P, typename T>
-void surround(P* p, int64_t n, const CommonArgs& in) {
-  auto* average = static_cast<T*>(in.average);
-  if (average == nullptr) return run<surround_loop<P, T, false>>(n, p, average, in);
-  run<surround_loop<P, T, true>>(n, p, average, in);
-  if (in.overwrite) run<overwrite_loop<P, T>>(n, p, average, in);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
-// The arithmetic of one element by the rules that LibTorch or the large-batch papers have: SGD, Adam, RMSprop, Adagrad,
-// LAMB, LARS. One step serves all formulations of a rule: where they differ is in the scalars that come with it. It is
-// called with the parameter, the gradient as read, and three slots, of which it uses kSlots.
+// The arithmetic of one element by the rules SGD, Adam, RMSprop and Adagrad. One step serves all formulations of a
+// rule: where they differ is in the scalars that come with it. It is called with the parameter, the gradient as read,
+// and three slots, of which it uses kSlots.
 #pragma once
 
 #include "optimizer/kernels/update_reader.h"
@@ -119,79 +119,6 @@ struct AdagradStep {
   }
 
   T rate, inside, epsilon;
-};
-
-// A step whose length is a matter of norms has a direction, too. Its rate has the trust ratio in it.
-template <typename T>
-struct LambStep {
-  using Number = T;
-  using Args = LambArgs;
-  static constexpr int kSlots = 2;
-
-  COHORT_ON_DEVICE LambStep(const LambArgs& args, double trust_ratio)
-      : keep_1(static_cast<T>(args.beta_1)),
-        fresh_1(static_cast<T>(1.0 - args.beta_1)),
-        keep_2(static_cast<T>(args.beta_2)),
-        fresh_2(static_cast<T>(1.0 - args.beta_2)),
-        scale(static_cast<T>(args.scale)),
-        epsilon(static_cast<T>(args.epsilon)),
-        decay(static_cast<T>(args.weight_decay)),
-        rate(static_cast<T>(args.learning_rate * trust_ratio)) {}
-
-  COHORT_ON_DEVICE T direction(T p, T d, T& m, T& v) const {
-    m = keep_1 * m + fresh_1 * d;
-    v = keep_2 * v + fresh_2 * d * d;
-    return scale * m / (root(v) + epsilon) + decay * p;
-  }
-  COHORT_ON_DEVICE void operator()(T& p, T d, T& m, T& v, T& /*unused*/) const { p -= rate * direction(p, d, m, v); }
-
-  T keep_1, fresh_1, keep_2, fresh_2, scale, epsilon, decay, rate;
-};
-
-template <typename T, bool kNesterov>
-struct LarsStep {
-  using Number = T;
-  using Args = LarsArgs;
-  static constexpr int kSlots = 1;
-
-  COHORT_ON_DEVICE LarsStep(const LarsArgs& args, double trust_ratio)
-      : rate(static_cast<T>(args.learning_rate * trust_ratio)),
-        momentum(static_cast<T>(args.momentum)),
-        decay(static_cast<T>(args.weight_decay)) {}
-
-  COHORT_ON_DEVICE T direction(T /*p*/, T d, T& /*buffer*/, T& /*unused*/) const { return d; }
-  COHORT_ON_DEVICE void operator()(T& p, T d, T& buffer, T& /*unused*/, T& /*unused*/) const {
-    const T step = rate * (d + decay * p);
-    const T velocity = momentum * buffer + step;
-    buffer = velocity;
-    p -= kNesterov ? step + momentum * velocity : velocity;
-  }
-
-  T rate, momentum, decay;
-};
-
-// Momentum of which the rate is no part: the step itself, whose norm decides its length.
-template <typename T>
-struct LarsVelocityStep {
-  using Number = T;
-  using Args = LarsArgs;
-  static constexpr int kSlots = 1;
-
-  COHORT_ON_DEVICE LarsVelocityStep(const LarsArgs& args, double trust_ratio)
-      : rate(static_cast<T>(args.learning_rate * trust_ratio)),
-        momentum(static_cast<T>(args.momentum)),
-        ahead(args.nesterov ? T(1) : T(0)),
-        look(args.nesterov ? momentum : T(1)) {}
-
-  COHORT_ON_DEVICE T direction(T /*p*/, T d, T& buffer, T& /*unused*/) const {
-    buffer = momentum * buffer + d;
-    return ahead * d + look * buffer;
-  }
-  COHORT_ON_DEVICE void operator()(T& p, T d, T& buffer, T& unused, T& /*unused*/) const {
-    p -= rate * direction(p, d, buffer, unused);
-  }
-
-  T rate, momentum, ahead, look;
 };
 
 }  // namespace

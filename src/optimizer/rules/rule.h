@@ -44,14 +44,6 @@ void with_kernels(const Segment& segment, const Visit& visit) {
   refuse_dtype(segment.dtype, "Float, Double, Half or BFloat16");
 }
 
-// Calls visit with the passes for the segment's dtype, in the host's memory.
-template <typename Visit>
-void with_passes(const Segment& segment, const Visit& visit) {
-  if (segment.dtype == torch::kFloat) return visit(kernels::pass_tables().f32);
-  if (segment.dtype == torch::kDouble) return visit(kernels::pass_tables().f64);
-  refuse_dtype(segment.dtype, "Float or Double");
-}
-
 template <typename T>
 T* parameter_of(const Segment& segment) {
   return static_cast<T*>(segment.parameter);
@@ -95,14 +87,11 @@ void move_average(torch::Tensor& average, const torch::Tensor& parameter, double
 //   <Rule>Args args(Treatment, const StepContext&) const;  // what those kernels get; without it they read no numbers
 //   void apply(torch::Tensor& p, const torch::Tensor& g, std::span<torch::Tensor> slots, Treatment, const StepContext&)
 //   const;
-// Decoupled decay comes before them and the averages of the parameters come after them. A rule with kPasses = true gets
-//   template <typename T> void apply(const kernels::PassTable<T>&, const Segment&, const StepContext&) const;
-// in the place of the first one, and calls begin() before it where it needs norms.
+// Decoupled decay comes before them and the averages of the parameters come after them. A rule with kernels of its own
+// hides with_tables(), and one that surrounds them otherwise hides run().
 template <typename Derived>
 class Rule : public UpdateRule {
  public:
-  static constexpr bool kPasses = false;
-
   Rule(std::string name, std::vector<std::string> slots, const Surroundings& around)
       : name_(std::move(name)), slots_(std::move(slots)), around_(around) {
     if (around_.ema.use_ema) slots_.emplace_back("average");
@@ -113,15 +102,17 @@ class Rule : public UpdateRule {
   bool keeps_averages() const override { return around_.ema.use_ema; }
 
   void update(const Segment& segment, const StepContext& context) const override {
-    if constexpr (Derived::kPasses) {
-      with_passes(segment, [&](const auto& table) {
-        if (!needs_norms()) begin(table, segment, context);
-        derived().apply(table, segment, context);
-        finish(table, segment, context);
-      });
-    } else {
-      with_kernels(segment, [&](const auto& table) { derived().apply(table, segment, context); });
-    }
+    Derived::with_tables(segment, [&](const auto& table) { derived().run(table, segment, context); });
+  }
+
+  // Calls visit with the kernels of the rule for the segment's dtype.
+  template <typename Visit>
+  static void with_tables(const Segment& segment, const Visit& visit) {
+    with_kernels(segment, visit);
+  }
+  template <typename Table>
+  void run(const Table& table, const Segment& segment, const StepContext& context) const {
+    derived().apply(table, segment, context);
   }
 
   std::vector<double> numbers(Treatment treatment, const StepContext& context) const override {
@@ -177,31 +168,16 @@ class Rule : public UpdateRule {
             .overwrite = averages && (may_overwrite || overwrites(around_.ema, context)),
             .numbers = context.numbers};
   }
-  // Returns the context of layers with weight decay, whose numbers lie behind those of layers without it.
-  template <typename Args>
-  static StepContext decaying(StepContext context) {
-    if (context.numbers == nullptr) return context;
-    const auto* of_rule = reinterpret_cast<const Args*>(context.numbers + 1);
-    context.numbers = reinterpret_cast<const kernels::StepNumbers*>(of_rule + 1);
-    return context;
-  }
+
   // The tensor form of reading a gradient; overwrites it.
   torch::Tensor read(const torch::Tensor& parameter, const torch::Tensor& gradient, Treatment treatment,
                      const StepContext& context) const {
     return read_gradient(parameter, gradient, context, treatment.decay ? around_.l2 + context.l2 : 0.0);
   }
 
-  // Does what precedes the rule's own arithmetic in passes. Rules with needs_norms() call it in prepare(), because
-  // their norms are of the decayed parameter.
-  template <typename T>
-  void begin(const kernels::PassTable<T>& table, const Segment& segment, const StepContext& context) const {
-    // The averages have moved at the calls that only added up gradients, too.
-    if (around_.ema.use_ema && context.calls > 1) {
-      table.average(average_of<T>(segment), parameter_of<T>(segment), segment.size,
-                    ema_momentum(around_.ema, context, context.calls - 1));
-    }
-    if (shrinks(segment.treatment)) table.scale(parameter_of<T>(segment), segment.size, shrink(context));
-  }
+  const EmaOptions& ema() const { return around_.ema; }
+  bool shrinks(Treatment treatment) const { return treatment.decay && around_.weight_decay != 0.0; }
+  double shrink(const StepContext& context) const { return 1.0 - context.learning_rate * around_.weight_decay; }
 
  private:
   const Derived& derived() const { return static_cast<const Derived&>(*this); }
@@ -212,21 +188,6 @@ class Rule : public UpdateRule {
     const std::size_t begin = all.size();
     all.resize(begin + sizeof(Numbers) / sizeof(double));
     std::memcpy(all.data() + begin, &numbers, sizeof(Numbers));
-  }
-  bool shrinks(Treatment treatment) const { return treatment.decay && around_.weight_decay != 0.0; }
-  double shrink(const StepContext& context) const { return 1.0 - context.learning_rate * around_.weight_decay; }
-
-  template <typename T>
-  T* average_of(const Segment& segment) const {
-    return slot_of<T>(segment, slots_.size() - 1);
-  }
-
-  template <typename T>
-  void finish(const kernels::PassTable<T>& table, const Segment& segment, const StepContext& context) const {
-    if (!around_.ema.use_ema) return;
-    T* average = average_of<T>(segment);
-    table.average(average, parameter_of<T>(segment), segment.size, ema_momentum(around_.ema, context, 1));
-    if (overwrites(around_.ema, context)) table.copy(parameter_of<T>(segment), average, segment.size);
   }
 
   void begin(torch::Tensor& p, std::span<torch::Tensor> slots, Treatment treatment, const StepContext& context) const {
@@ -256,30 +217,5 @@ Optimizer make_optimizer(std::shared_ptr<const MadeRule> rule, const Options& op
   return {std::move(rule),      options.learning_rate, options.gradient, options.exclude_from_weight_decay,
           std::move(unadapted), options.master_weights};
 }
-
-// Returns what layer adaptation leaves out: in the papers' formulation also what does not decay; in the legacy one this
-// alone, if nothing else is said.
-std::vector<std::string> unadapted(std::vector<std::string> adaptation, const std::vector<std::string>& decay,
-                                   Formulation formulation);
-
-// Returns the memory of layers as kernels take it; the slots are the rule's own.
-template <typename P, typename T>
-kernels::LayerMemory<P, T> layer_memory(const Segment& segment, std::size_t slots) {
-  kernels::LayerMemory<P, T> at{.p = parameter_of<P>(segment), .g = gradient_of<P>(segment)};
-  for (std::size_t s = 0; s < slots; ++s) at.slots[s] = slot_of<T>(segment, s);
-  return at;
-}
-
-// LAMB's and LARS' prepare(): calls visit(first element, elements) for one block after the other, which writes the
-// directions over the gradients there, and sums the squares while they are in the first-level cache.
-SquaredNorms prepare_in_blocks(const Segment& segment, const std::function<void(int64_t at, int64_t n)>& visit);
-
-// Returns the L2 norm of a tensor as a scalar on its device, in float64.
-torch::Tensor norm_of(const torch::Tensor& tensor);
-// Returns that of a parameter, or of what has its shape, of which other replicas may have parts.
-torch::Tensor norm_of(const torch::Tensor& part, const StepContext& context);
-// Returns `ratio` where both norms are above zero (or NaN), else 1; without a wait for the device.
-torch::Tensor trust_or_one(const torch::Tensor& ratio, const torch::Tensor& parameter_norm,
-                           const torch::Tensor& direction_norm);
 
 }  // namespace cohort

@@ -48,12 +48,7 @@ LayerTables::LayerTables(const UpdateRule& rule, std::vector<Place> places, torc
   const auto options = at::TensorOptions().dtype(torch::kDouble).device(device);
   part_norms_ = at::zeros({first_part_.back(), 2}, options);
   norms_ = at::zeros({static_cast<int64_t>(places_.size()), 2}, options);
-  if (!rule.takes_whole()) return;
-  std::vector<FactoredTables::Place> factored;
-  for (const Place& place : places_) {
-    factored.push_back({.begin = place.begin, .size = place.size, .shape = place.shape, .is_taken = place.is_taken});
-  }
-  factored_.emplace(factored, device);
+  own_ = rule.own_tables(places_, device);
 }
 
 bool LayerTables::takes(int64_t begin) const {
@@ -72,10 +67,7 @@ LayerTables::Range LayerTables::between(int64_t begin, int64_t end) const {
 
 std::vector<torch::Tensor> LayerTables::memory() const {
   std::vector<torch::Tensor> all{parts_, layers_, part_norms_, norms_};
-  if (factored_) {
-    const std::vector<torch::Tensor> more = factored_->memory();
-    all.insert(all.end(), more.begin(), more.end());
-  }
+  all.insert(all.end(), own_.memory.begin(), own_.memory.end());
   return all;
 }
 
@@ -90,7 +82,7 @@ kernels::Layers LayerTables::layers(int64_t begin, int64_t end) const {
           .first_part = first_part_[range.first],
           .parts = first_part_[range.end] - first_part_[range.first],
           .origin = begin,
-          .factored = factored_ ? factored_->layers(range.first, range.end) : kernels::FactoredLayers{}};
+          .own = own_.tables.get()};
 }
 
 }  // namespace cohort

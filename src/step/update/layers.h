@@ -1,28 +1,21 @@
 // LayerTables: where whole parameters lie in flat memory, as the kernels of rules take it that need norms or means of
-// each one (LAMB, LARS, Adafactor), with room for these. They update many parameters at once.
+// each one, with room for these. They update many parameters at once.
 #pragma once
 
 #include <torch/types.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <vector>
 
 #include "optimizer/update_rule.h"
-#include "step/update/factored.h"
 
 namespace cohort {
 
 class LayerTables {
  public:
-  struct Place {
-    int64_t begin = 0;  // in the flat memory
-    int64_t size = 0;
-    Treatment treatment = {};
-    std::vector<int64_t> shape;
-    bool is_taken = true;  // by UpdateRule::takes_layer(); false: kernels never get it
-  };
+  using Place = LayerPlace;
 
   // Returns whether kernels update parameters on the device by norms of each one.
   static bool serve(const UpdateRule& rule, torch::ScalarType dtype, torch::Device device);
@@ -43,6 +36,8 @@ class LayerTables {
   kernels::Layers layers(int64_t begin, int64_t end) const;
   // Returns whether kernels take the parameter that begins there.
   bool takes(int64_t begin) const;
+  // Returns what keeps the rule's own tables.
+  const std::shared_ptr<const void>& own() const { return own_.tables; }
   // Returns all memory that layers() points to.
   std::vector<torch::Tensor> memory() const;
   // Returns the squared norms of a parameter and of its direction that the kernels leave.
@@ -55,7 +50,7 @@ class LayerTables {
   torch::Tensor layers_;             // [parameter]: kernels::LayerShape
   torch::Tensor part_norms_;         // [part][2]
   torch::Tensor norms_;              // [parameter][2]
-  std::optional<FactoredTables> factored_;
+  OwnTables own_;
 };
 
 }  // namespace cohort

@@ -177,6 +177,7 @@ void TensorUpdate::update_members(std::size_t group, std::size_t first, std::siz
   if (layers != nullptr) {
     run.layers = layers->layers(begin, end);
     run.tables = layers->memory();
+    run.own = layers->own();
     if (cut_of_) run.join = [this, group, range = layers->between(begin, end)] { join_norms(group, range); };
   }
   if (rule_.gradient().clipnorm > 0.0) {
@@ -237,11 +238,12 @@ void update_by_kernels(const UpdateRule& rule, const UpdateRun& run, const Devic
                         .master = run.slots.size() > rule.slots().size() ? run.slots.back().data_ptr<float>() : nullptr,
                         .size = run.values.numel(),
                         .treatment = run.treatment};
-  begin_kernel(used, [&rule, slots = std::move(slots), segment, layers = run.layers, join = run.join, context] {
-    Segment own = segment;
-    own.slots = slots.data();
-    layers ? rule.update_layers(own, *layers, context, join) : rule.update(own, context);
-  });
+  begin_kernel(
+      used, [&rule, slots = std::move(slots), segment, layers = run.layers, own = run.own, join = run.join, context] {
+        Segment here = segment;
+        here.slots = slots.data();
+        layers ? rule.update_layers(here, *layers, context, join) : rule.update(here, context);
+      });
 }
 
 }  // namespace

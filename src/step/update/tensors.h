@@ -101,6 +101,7 @@ struct UpdateRun {
   // The treatments are those of the layers.
   std::optional<kernels::Layers> layers = {};
   std::vector<torch::Tensor> tables = {};  // the memory of `layers`
+  std::shared_ptr<const void> own = {};    // keeps Layers::own
   std::function<void()> join = {};
 };
 

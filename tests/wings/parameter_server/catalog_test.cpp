@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include "cohort/error.h"
+#include "cohort/more_update_rules.h"
 #include "tests/support/errors.h"
 
 namespace cohort::catalog_test {

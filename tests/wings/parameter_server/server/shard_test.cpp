@@ -1,12 +1,12 @@
 #include "wings/parameter_server/server/shard.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include <thread>
 
 #include "cohort/error.h"
+#include "cohort/more_update_rules.h"
 #include "cohort/strategy.h"
 #include "tests/support/errors.h"
 

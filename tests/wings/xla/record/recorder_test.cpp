@@ -7,6 +7,7 @@
 #include <torch/torch.h>
 
 #include "cohort/error.h"
+#include "cohort/more_update_rules.h"
 #include "cohort/optimizer.h"
 #include "optimizer/update_rule.h"
 #include "tests/support/errors.h"

@@ -5,6 +5,7 @@
 
 #include <functional>
 
+#include "cohort/more_update_rules.h"
 #include "cohort/optimizer.h"
 #include "optimizer/update_rule.h"
 #include "tests/support/xla.h"

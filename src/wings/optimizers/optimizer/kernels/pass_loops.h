@@ -1,9 +1,7 @@
-// The passes of rules that a CPU updates in several: LAMB, LARS and Adafactor; and what surrounds these. And the casts
-// around the kernels where a CPU updates parameters of half precision.
+// The passes of rules that a CPU updates in several: LAMB, LARS and Adafactor; and what surrounds these.
 #pragma once
 
-#include "optimizer/kernels/half.h"
-#include "optimizer/kernels/update_steps.h"
+#include "wings/optimizers/optimizer/kernels/layer_steps.h"
 
 namespace cohort::kernels::COHORT_ISA {
 
@@ -112,21 +110,6 @@ void average(T* __restrict mean, const T* __restrict p, int64_t n, double moment
 template <typename T>
 void copy(T* __restrict to, const T* __restrict from, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = from[i];
-}
-
-template <typename P>
-void widen_all(float* __restrict to, const P* __restrict from, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) to[i] = widen(from[i]);
-}
-
-template <typename P>
-void narrow_all(P* __restrict to, const float* __restrict from, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) narrow(from[i], to[i]);
-}
-
-template <typename P>
-void follow_all(float* __restrict master, const P* __restrict p, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) master[i] = followed(master[i], p[i]);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Nadam (Dozat, "Incorporating Nesterov Momentum into Adam", 2016), with its schedule of the momentum: u_t = beta_1 *
 // (1 - 0.96^t / 2).
-#include "cohort/optimizer.h"
-#include "optimizer/rules/rule.h"
+#include "cohort/more_update_rules.h"
+#include "wings/optimizers/optimizer/rules/more_rule.h"
 
 namespace cohort {
 
@@ -30,14 +30,14 @@ Momenta momenta_at(double beta_1, int64_t step) {
   return {.now = at(step), .next = at(step + 1), .product = memo.product};
 }
 
-class NadamRule final : public Rule<NadamRule> {
+class NadamRule final : public MoreRule<NadamRule> {
  public:
   explicit NadamRule(const NadamOptions& options)
-      : Rule("Nadam", {"exp_avg", "exp_avg_sq"}, {.weight_decay = options.weight_decay, .ema = options.ema}),
+      : MoreRule("Nadam", {"exp_avg", "exp_avg_sq"}, {.weight_decay = options.weight_decay, .ema = options.ema}),
         options_(options) {}
 
   template <typename P, typename T>
-  void apply(const kernels::UpdateTable<P, T>& table, const Segment& segment, const StepContext& context) const {
+  void apply(const kernels::MoreTable<P, T>& table, const Segment& segment, const StepContext& context) const {
     table.nadam(parameter_of<P>(segment), gradient_of<P>(segment), slot_of<T>(segment, 0), slot_of<T>(segment, 1),
                 segment.size, reading(segment, context), args(segment.treatment, context));
   }

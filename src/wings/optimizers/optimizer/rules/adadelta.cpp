@@ -1,19 +1,19 @@
 // Adadelta (Zeiler, 2012): the step has the size of the steps before.
-#include "cohort/optimizer.h"
-#include "optimizer/rules/rule.h"
+#include "cohort/more_update_rules.h"
+#include "wings/optimizers/optimizer/rules/more_rule.h"
 
 namespace cohort {
 
 namespace {
 
-class AdadeltaRule final : public Rule<AdadeltaRule> {
+class AdadeltaRule final : public MoreRule<AdadeltaRule> {
  public:
   explicit AdadeltaRule(const AdadeltaOptions& options)
-      : Rule("Adadelta", {"square_avg", "acc_delta"}, {.weight_decay = options.weight_decay, .ema = options.ema}),
+      : MoreRule("Adadelta", {"square_avg", "acc_delta"}, {.weight_decay = options.weight_decay, .ema = options.ema}),
         options_(options) {}
 
   template <typename P, typename T>
-  void apply(const kernels::UpdateTable<P, T>& table, const Segment& segment, const StepContext& context) const {
+  void apply(const kernels::MoreTable<P, T>& table, const Segment& segment, const StepContext& context) const {
     table.adadelta(parameter_of<P>(segment), gradient_of<P>(segment), slot_of<T>(segment, 0), slot_of<T>(segment, 1),
                    segment.size, reading(segment, context), args(segment.treatment, context));
   }

@@ -1,5 +1,5 @@
 // The tables lie in tensors of 64-bit integers, whose pointers kernels take.
-#include "step/update/factored.h"
+#include "wings/optimizers/optimizer/factored.h"
 
 #include <ATen/Functions.h>
 
@@ -45,14 +45,14 @@ torch::Tensor table_on(const std::vector<int64_t>& numbers, torch::Device device
 
 }  // namespace
 
-FactoredTables::FactoredTables(const std::vector<Place>& places, torch::Device device) {
+FactoredTables::FactoredTables(const std::vector<LayerPlace>& places, torch::Device device) {
   std::vector<int64_t> layers;
   std::vector<int64_t> strips;
   std::vector<int64_t> tiles;
   int64_t sums = 0;
   Firsts next;
   for (std::size_t p = 0; p < places.size(); ++p) {
-    const Place& place = places[p];
+    const LayerPlace& place = places[p];
     const std::vector<int64_t>& shape = place.shape;
     const bool is_vector = shape.size() < 2 || place.size == 0 || !place.is_taken;
     const int64_t rows = is_vector ? 0 : shape[shape.size() - 2];

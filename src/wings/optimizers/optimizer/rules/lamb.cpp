@@ -1,20 +1,18 @@
 // LAMB (You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes", 2020), algorithm 2 with
 // phi the identity. The paper's decay is part of the step whose norm the trust ratio takes; Keras' is decoupled.
-#include "cohort/optimizer.h"
-#include "optimizer/rules/rule.h"
+#include "cohort/more_update_rules.h"
+#include "wings/optimizers/optimizer/rules/more_rule.h"
 
 namespace cohort {
 
 namespace {
 
-class LambRule final : public Rule<LambRule> {
+class LambRule final : public PassRule<LambRule> {
  public:
   explicit LambRule(const LambOptions& options)
-      : Rule("LAMB", {"exp_avg", "exp_avg_sq"},
-             {.weight_decay = decouples(options) ? options.weight_decay : 0.0, .ema = options.ema}),
+      : PassRule("LAMB", {"exp_avg", "exp_avg_sq"},
+                 {.weight_decay = decouples(options) ? options.weight_decay : 0.0, .ema = options.ema}),
         options_(options) {}
-
-  static constexpr bool kPasses = true;
 
   bool needs_norms() const override { return true; }
   double trust_ratio(const SquaredNorms& norms) const override {
@@ -43,7 +41,7 @@ class LambRule final : public Rule<LambRule> {
     const kernels::LayerArgs<kernels::LambArgs> a{.in = {common(segment, plain, context), common(segment, {}, decayed)},
                                                   .rule = {args(plain, context), args({}, context)},
                                                   .trust = {}};
-    with_kernels(segment, [&]<typename P, typename T>(const kernels::UpdateTable<P, T>& table) {
+    with_more_kernels(segment, [&]<typename P, typename T>(const kernels::MoreTable<P, T>& table) {
       const auto at = layer_memory<P, T>(segment, 2);
       table.lamb_norms(at, layers, a);
       table.add_norms(layers);

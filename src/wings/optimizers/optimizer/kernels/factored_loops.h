@@ -4,14 +4,14 @@
 #pragma once
 
 #include "optimizer/kernels/half.h"
-#include "optimizer/kernels/layer_loops.h"
+#include "wings/optimizers/optimizer/kernels/layer_loops.h"
 
 namespace cohort::kernels::COHORT_ISA {
 
 namespace {
 
 // Returns the layer that has a row, or a matrix, of all of them: the last one that does not begin after it.
-COHORT_ON_DEVICE inline int64_t layer_with(const Layers& layers, int64_t Factored::*first, int64_t number) {
+COHORT_ON_DEVICE inline int64_t layer_with(const MatrixLayers& layers, int64_t Factored::*first, int64_t number) {
   int64_t low = layers.first;
   int64_t high = layers.first + layers.count;
   while (high - low > 1) {
@@ -28,7 +28,7 @@ COHORT_ON_DEVICE inline int64_t layer_with(const Layers& layers, int64_t Factore
 // The reading of a layer's elements.
 template <typename P, typename T>
 struct LayerReader {
-  COHORT_ON_DEVICE LayerReader(const LayerMemory<P, T>& memory, const Layers& layers, const CommonArgs* in,
+  COHORT_ON_DEVICE LayerReader(const LayerMemory<P, T>& memory, const MatrixLayers& layers, const CommonArgs* in,
                                int64_t number)
       : args(in[layers.all[number].decays != 0 ? 1 : 0]),
         read(args),
@@ -61,7 +61,7 @@ COHORT_ON_DEVICE inline void move_mean(T& mean, double sum, int64_t terms, const
 
 // Moves the means of the rows, which are numbered over all layers.
 template <typename P, typename T>
-COHORT_LOOP row_means_loop(int64_t rows, LayerMemory<P, T> at, Layers layers, LayerArgs<AdafactorArgs> args) {
+COHORT_LOOP row_means_loop(int64_t rows, LayerMemory<P, T> at, MatrixLayers layers, LayerArgs<AdafactorArgs> args) {
   if (leaves_out(args.in[0])) return;
   COHORT_EACH_ROW(n, rows) {
     const int64_t number = layer_with(layers, &Factored::first_row, layers.factored.first_row + n);
@@ -80,7 +80,7 @@ COHORT_LOOP row_means_loop(int64_t rows, LayerMemory<P, T> at, Layers layers, La
 
 // Adds up the squares of the columns of strips: some rows of some columns of a matrix.
 template <typename P, typename T>
-COHORT_LOOP strip_sums_loop(int64_t strips, LayerMemory<P, T> at, Layers layers, LayerArgs<AdafactorArgs> args) {
+COHORT_LOOP strip_sums_loop(int64_t strips, LayerMemory<P, T> at, MatrixLayers layers, LayerArgs<AdafactorArgs> args) {
   if (leaves_out(args.in[0])) return;
   COHORT_EACH_ROW(n, strips) {
     const Strip strip = layers.factored.strips[layers.factored.first_strip + n];
@@ -99,7 +99,7 @@ COHORT_LOOP strip_sums_loop(int64_t strips, LayerMemory<P, T> at, Layers layers,
 
 // Moves the means of the columns, by the strips that lie one below the other.
 template <typename P, typename T>
-COHORT_LOOP column_means_loop(int64_t tiles, LayerMemory<P, T> at, Layers layers, LayerArgs<AdafactorArgs> args) {
+COHORT_LOOP column_means_loop(int64_t tiles, LayerMemory<P, T> at, MatrixLayers layers, LayerArgs<AdafactorArgs> args) {
   if (leaves_out(args.in[0])) return;
   COHORT_EACH_ROW(n, tiles) {
     const Tile tile = layers.factored.tiles[layers.factored.first_tile + n];
@@ -115,7 +115,8 @@ COHORT_LOOP column_means_loop(int64_t tiles, LayerMemory<P, T> at, Layers layers
 
 // Leaves the mean of the means of each matrix's rows.
 template <typename P, typename T>
-COHORT_LOOP matrix_means_loop(int64_t matrices, LayerMemory<P, T> at, Layers layers, LayerArgs<AdafactorArgs> args) {
+COHORT_LOOP matrix_means_loop(int64_t matrices, LayerMemory<P, T> at, MatrixLayers layers,
+                              LayerArgs<AdafactorArgs> args) {
   if (leaves_out(args.in[0])) return;
   COHORT_EACH_ROW(n, matrices) {
     const int64_t matrix = layers.factored.first_matrix + n;
@@ -131,7 +132,7 @@ COHORT_LOOP matrix_means_loop(int64_t matrices, LayerMemory<P, T> at, Layers lay
 // The directions of a layer's elements: gradients divided by the roots of their squares.
 template <typename T>
 struct FactoredDirection {
-  COHORT_ON_DEVICE FactoredDirection(const Layers& layers, const Factored& layer, T* const* slots,
+  COHORT_ON_DEVICE FactoredDirection(const MatrixLayers& layers, const Factored& layer, T* const* slots,
                                      const AdafactorArgs& args)
       : layer(layer),
         rows(slots[0] + layer.begin - layers.origin),
@@ -160,7 +161,8 @@ struct FactoredDirection {
 
 // Leaves the norms of the parts, as layer_norms_loop() does.
 template <typename P, typename T>
-COHORT_LOOP factored_norms_loop(int64_t parts, LayerMemory<P, T> at, Layers layers, LayerArgs<AdafactorArgs> args) {
+COHORT_LOOP factored_norms_loop(int64_t parts, LayerMemory<P, T> at, MatrixLayers layers,
+                                LayerArgs<AdafactorArgs> args) {
   if (leaves_out(args.in[0])) return;
   COHORT_EACH_ROW(n, parts) {
     const int64_t number = layers.first_part + n;
@@ -196,7 +198,8 @@ COHORT_ON_DEVICE inline double factored_rate(const double* norms, int64_t size, 
 }
 
 template <typename P, typename T, bool kAverages>
-COHORT_LOOP factored_update_loop(int64_t parts, LayerMemory<P, T> at, Layers layers, LayerArgs<AdafactorArgs> args) {
+COHORT_LOOP factored_update_loop(int64_t parts, LayerMemory<P, T> at, MatrixLayers layers,
+                                 LayerArgs<AdafactorArgs> args) {
   if (leaves_out(args.in[0])) return;
   COHORT_EACH_ROW(n, parts) {
     const LayerPart part = layers.all_parts[layers.first_part + n];
@@ -221,7 +224,7 @@ COHORT_LOOP factored_update_loop(int64_t parts, LayerMemory<P, T> at, Layers lay
 }
 
 template <typename P, typename T>
-void adafactor_norms(const LayerMemory<P, T>& at, const Layers& layers, const LayerArgs<AdafactorArgs>& args) {
+void adafactor_norms(const LayerMemory<P, T>& at, const MatrixLayers& layers, const LayerArgs<AdafactorArgs>& args) {
   const FactoredLayers& factored = layers.factored;
   run_lanes<row_means_loop<P, T>>(factored.rows, at, layers, args);
   run_lanes<strip_sums_loop<P, T>>(factored.num_strips, at, layers, args);
@@ -231,7 +234,7 @@ void adafactor_norms(const LayerMemory<P, T>& at, const Layers& layers, const La
 }
 
 template <typename P, typename T>
-void adafactor(const LayerMemory<P, T>& at, const Layers& layers, const LayerArgs<AdafactorArgs>& args) {
+void adafactor(const LayerMemory<P, T>& at, const MatrixLayers& layers, const LayerArgs<AdafactorArgs>& args) {
   return args.in[0].average != nullptr ? run_lanes<factored_update_loop<P, T, true>>(layers.parts, at, layers, args)
                                        : run_lanes<factored_update_loop<P, T, false>>(layers.parts, at, layers, args);
 }

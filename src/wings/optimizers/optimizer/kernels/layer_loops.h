@@ -3,7 +3,7 @@
 #pragma once
 
 #include "optimizer/kernels/half.h"
-#include "optimizer/kernels/update_steps.h"
+#include "wings/optimizers/optimizer/kernels/layer_steps.h"
 
 namespace cohort::kernels::COHORT_ISA {
 

@@ -5,8 +5,9 @@
 #include <vector>
 
 #include "base/kernels/kernels.h"
-#include "cohort/optimizer.h"
-#include "optimizer/rules/rule.h"
+#include "cohort/more_update_rules.h"
+#include "wings/optimizers/optimizer/factored.h"
+#include "wings/optimizers/optimizer/rules/more_rule.h"
 
 namespace cohort {
 
@@ -38,14 +39,12 @@ bool is_contiguous(std::span<const int64_t> shape, std::span<const int64_t> stri
   return true;
 }
 
-class AdafactorRule final : public Rule<AdafactorRule> {
+class AdafactorRule final : public PassRule<AdafactorRule> {
  public:
   explicit AdafactorRule(const AdafactorOptions& options)
-      : Rule("Adafactor", {"row_squares", "column_squares"},
-             {.weight_decay = options.weight_decay, .ema = options.ema}),
+      : PassRule("Adafactor", {"row_squares", "column_squares"},
+                 {.weight_decay = options.weight_decay, .ema = options.ema}),
         options_(options) {}
-
-  static constexpr bool kPasses = true;
 
   bool takes_whole() const override { return true; }
   std::optional<int64_t> left_out(std::size_t slot, int64_t rank) const override {
@@ -60,6 +59,11 @@ class AdafactorRule final : public Rule<AdafactorRule> {
     return is_contiguous(shape, strides) && (m.rows == 0 || m.count == 1 || m.rows * m.columns >= kLeast);
   }
 
+  OwnTables own_tables(const std::vector<LayerPlace>& places, torch::Device device) const override {
+    const auto tables = std::make_shared<const FactoredTables>(places, device);
+    return {.tables = tables, .memory = tables->memory()};
+  }
+
   void update_layers(const Segment& segment, const kernels::Layers& layers, const StepContext& context,
                      const std::function<void()>& /*join*/) const override {
     kernels::LayerArgs<kernels::AdafactorArgs> a{
@@ -69,11 +73,14 @@ class AdafactorRule final : public Rule<AdafactorRule> {
                  .epsilon_1 = options_.epsilon_1,
                  .epsilon_2 = options_.epsilon_2,
                  .clip_threshold = options_.clip_threshold};
-    with_kernels(segment, [&]<typename P, typename T>(const kernels::UpdateTable<P, T>& table) {
+    const auto first = static_cast<std::size_t>(layers.first);
+    const auto& tables = *static_cast<const FactoredTables*>(layers.own);
+    const kernels::MatrixLayers own{layers, tables.layers(first, first + static_cast<std::size_t>(layers.count))};
+    with_more_kernels(segment, [&]<typename P, typename T>(const kernels::MoreTable<P, T>& table) {
       const auto at = layer_memory<P, T>(segment, 2);
-      table.adafactor_norms(at, layers, a);
-      table.add_norms(layers);
-      table.adafactor(at, layers, a);
+      table.adafactor_norms(at, own, a);
+      table.add_norms(own);
+      table.adafactor(at, own, a);
     });
   }
 

@@ -8,20 +8,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "optimizer/kernels/update_table.h"
+#include "optimizer/update_rule.h"
+#include "wings/optimizers/optimizer/kernels/more_table.h"
 
 namespace cohort {
 
 class FactoredTables {
  public:
-  struct Place {
-    int64_t begin = 0;  // in the flat memory
-    int64_t size = 0;
-    std::vector<int64_t> shape;
-    bool is_taken = true;  // false: kernels never get it
-  };
-
-  FactoredTables(const std::vector<Place>& places, torch::Device device);
+  FactoredTables(const std::vector<LayerPlace>& places, torch::Device device);
 
   // Returns the parameters from `first` to before `end`; the others have none of their rows.
   kernels::FactoredLayers layers(std::size_t first, std::size_t end) const;

@@ -1,21 +1,19 @@
 // LARS (You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks", 2017): the learning rate is part of
 // the velocity. The paper divides by the norms of gradient and weights, Model Garden by the norm of the gradient with
 // the decay in it. With classic_momentum = false the trust ratio is that of the velocity.
-#include "cohort/optimizer.h"
-#include "optimizer/rules/rule.h"
+#include "cohort/more_update_rules.h"
+#include "wings/optimizers/optimizer/rules/more_rule.h"
 
 namespace cohort {
 
 namespace {
 
-class LarsRule final : public Rule<LarsRule> {
+class LarsRule final : public PassRule<LarsRule> {
  public:
   explicit LarsRule(const LarsOptions& options)
-      : Rule("LARS", {"momentum_buffer"}, {.ema = options.ema}),
+      : PassRule("LARS", {"momentum_buffer"}, {.ema = options.ema}),
         options_(options),
         papers_(options.formulation == Formulation::kTorch) {}
-
-  static constexpr bool kPasses = true;
 
   bool needs_norms() const override { return true; }
 
@@ -53,7 +51,7 @@ class LarsRule final : public Rule<LarsRule> {
         .trust = {.coefficient = options_.trust_coefficient,
                   .decay = papers_ ? options_.weight_decay : 0.0,
                   .epsilon = papers_ ? options_.epsilon : 0.0}};
-    with_kernels(segment, [&]<typename P, typename T>(const kernels::UpdateTable<P, T>& table) {
+    with_more_kernels(segment, [&]<typename P, typename T>(const kernels::MoreTable<P, T>& table) {
       const auto at = layer_memory<P, T>(segment, 1);
       table.lars_norms(at, layers, a);
       table.add_norms(layers);

@@ -1,19 +1,19 @@
 // Adamax (Kingma and Ba, "Adam", 2015, section 7): Adam with the infinity norm.
-#include "cohort/optimizer.h"
-#include "optimizer/rules/rule.h"
+#include "cohort/more_update_rules.h"
+#include "wings/optimizers/optimizer/rules/more_rule.h"
 
 namespace cohort {
 
 namespace {
 
-class AdamaxRule final : public Rule<AdamaxRule> {
+class AdamaxRule final : public MoreRule<AdamaxRule> {
  public:
   explicit AdamaxRule(const AdamaxOptions& options)
-      : Rule("Adamax", {"exp_avg", "exp_inf"}, {.weight_decay = options.weight_decay, .ema = options.ema}),
+      : MoreRule("Adamax", {"exp_avg", "exp_inf"}, {.weight_decay = options.weight_decay, .ema = options.ema}),
         options_(options) {}
 
   template <typename P, typename T>
-  void apply(const kernels::UpdateTable<P, T>& table, const Segment& segment, const StepContext& context) const {
+  void apply(const kernels::MoreTable<P, T>& table, const Segment& segment, const StepContext& context) const {
     table.adamax(parameter_of<P>(segment), gradient_of<P>(segment), slot_of<T>(segment, 0), slot_of<T>(segment, 1),
                  segment.size, reading(segment, context), args(segment.treatment, context));
   }

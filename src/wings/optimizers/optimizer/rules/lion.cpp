@@ -1,18 +1,18 @@
 // Lion (Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023): the sign of a mean of gradients.
-#include "cohort/optimizer.h"
-#include "optimizer/rules/rule.h"
+#include "cohort/more_update_rules.h"
+#include "wings/optimizers/optimizer/rules/more_rule.h"
 
 namespace cohort {
 
 namespace {
 
-class LionRule final : public Rule<LionRule> {
+class LionRule final : public MoreRule<LionRule> {
  public:
   explicit LionRule(const LionOptions& options)
-      : Rule("Lion", {"exp_avg"}, {.weight_decay = options.weight_decay, .ema = options.ema}), options_(options) {}
+      : MoreRule("Lion", {"exp_avg"}, {.weight_decay = options.weight_decay, .ema = options.ema}), options_(options) {}
 
   template <typename P, typename T>
-  void apply(const kernels::UpdateTable<P, T>& table, const Segment& segment, const StepContext& context) const {
+  void apply(const kernels::MoreTable<P, T>& table, const Segment& segment, const StepContext& context) const {
     table.lion(parameter_of<P>(segment), gradient_of<P>(segment), slot_of<T>(segment, 0), segment.size,
                reading(segment, context), args(segment.treatment, context));
   }

@@ -1,8 +1,9 @@
 // The arithmetic of one element by the rules that Keras alone has: Adadelta, Adamax, Nadam, FTRL, Lion. See
-// update_steps.h.
+// optimizer/kernels/update_steps.h.
 #pragma once
 
 #include "optimizer/kernels/update_reader.h"
+#include "wings/optimizers/optimizer/kernels/more_table.h"
 
 namespace cohort::kernels::COHORT_ISA {
 

@@ -1,16 +1,16 @@
 // Follow the regularized leader, proximal (McMahan et al., "Ad Click Prediction: a View from the Trenches", 2013): the
 // parameter is recomputed from sums at each step, so that l1 makes it exactly 0.
-#include "cohort/optimizer.h"
-#include "optimizer/rules/rule.h"
+#include "cohort/more_update_rules.h"
+#include "wings/optimizers/optimizer/rules/more_rule.h"
 
 namespace cohort {
 
 namespace {
 
-class FtrlRule final : public Rule<FtrlRule> {
+class FtrlRule final : public MoreRule<FtrlRule> {
  public:
   explicit FtrlRule(const FtrlOptions& options)
-      : Rule("Ftrl", {"accumulator", "linear"}, {.weight_decay = options.weight_decay, .ema = options.ema}),
+      : MoreRule("Ftrl", {"accumulator", "linear"}, {.weight_decay = options.weight_decay, .ema = options.ema}),
         options_(options) {}
 
   double initial_slot_value(std::size_t slot) const override {
@@ -18,7 +18,7 @@ class FtrlRule final : public Rule<FtrlRule> {
   }
 
   template <typename P, typename T>
-  void apply(const kernels::UpdateTable<P, T>& table, const Segment& segment, const StepContext& context) const {
+  void apply(const kernels::MoreTable<P, T>& table, const Segment& segment, const StepContext& context) const {
     if (context.learning_rate == 0.0 && context.numbers == nullptr) {  // then the sums stay, see FtrlStep
       return table.surround(parameter_of<P>(segment), segment.size, reading(segment, context));
     }

@@ -1,0 +1,2 @@
+#define COHORT_ISA avx512
+#include "wings/optimizers/optimizer/kernels/more_impl.h"

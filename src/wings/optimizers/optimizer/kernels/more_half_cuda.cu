@@ -1,0 +1,2 @@
+#define COHORT_ISA cuda
+#include "wings/optimizers/optimizer/kernels/more_half_impl.h"
