@@ -7,7 +7,7 @@ Two kinds of arrows run back to a lower layer: an include of a public header tha
 public header and defined in a lower layer than the header's. Those in BACKWARD are known, and are printed with their number; any other
 one is a breach.
 
-No file of the core includes one of a wing, and at most MOST_BETWEEN_WINGS includes run between wings.
+No file of the core includes one of a wing, no file of the library an umbrella, and at most MOST_BETWEEN_WINGS includes run between wings.
 
 Questions about what the topology is (one replica or several, one worker or several, CPUs that share memory) stand in src/strategy, and
 at most MOST_QUESTIONS of them.
@@ -20,7 +20,7 @@ import pathlib
 import re
 import sys
 
-from wings import includes_of_wings, sources, wings_of
+from wings import includes_of_umbrellas, includes_of_wings, sources, wings_of
 
 LAYERS = ["base", "config", "record", "device", "rpc", "cluster", "collective", "topology", "strategy", "optimizer", "step", "function", "data", "checkpoint", "parameter_server", "train", "models"]
 # The layer that each public header belongs to: that of its folder, if these lists do not name it. Umbrellas, which only include others,
@@ -158,7 +158,9 @@ def check_arrows(arrows, problems):
 
 def check_wings(root, problems):
     """Returns how many includes run between wings."""
-    found = includes_of_wings(sources(root, "src", "include", "tools"), wings_of(root))
+    files = sources(root, "src", "include", "tools")
+    problems.extend(f"{path}: includes the umbrella {name}, which has headers of wings; include what is used" for path, name in includes_of_umbrellas(files))
+    found = includes_of_wings(files, wings_of(root))
     problems.extend(f"{path}: the core includes {included} of the wing {wing}" for path, own, included, wing in found if own is None)
     between = [f"{path} ({own}) includes {included} ({wing})" for path, own, included, wing in found if own is not None]
     if len(between) > MOST_BETWEEN_WINGS:

@@ -33,12 +33,22 @@ def wings_of(root):
     return wing_of
 
 
+def is_umbrella(path):
+    return path.parts[0] == "include" and path.stem in UMBRELLAS
+
+
+def includes_of_umbrellas(files):
+    """Returns the includes of umbrellas, (file, included), that files other than umbrellas have."""
+    return [(path, name) for path, text in files.items() if not is_umbrella(path) for name in INCLUDE.findall(text)
+            if name.startswith("cohort/") and is_umbrella(pathlib.Path("include") / name)]
+
+
 def includes_of_wings(files, wing_of):
     """Returns the includes of wings' headers, (file, wing or None, included, its wing), that the core or another wing has. Umbrellas
     of public headers have none."""
     found = []
     for path, text in files.items():
-        if path.parts[0] == "include" and path.stem in UMBRELLAS:
+        if is_umbrella(path):
             continue
         own = wing_of(path)
         for name in INCLUDE.findall(text):

@@ -88,6 +88,13 @@ class Layers(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("tools/cohort/main.cpp: the core includes tools/cohort/wings/launch/a.h of the wing launch", out)
 
+    def test_the_library_includes_no_umbrella(self):
+        umbrella = {"include/cohort/train/layers.h": '#include "cohort/train/layers/a.h"\n', "include/cohort/train/layers/a.h": ""}
+        self.assertEqual(check("check_layers.py", umbrella)[0], 0)
+        code, out = check("check_layers.py", umbrella | {"src/train/b.cpp": '#include "cohort/train/layers.h"\n'})
+        self.assertEqual(code, 1)
+        self.assertIn("src/train/b.cpp: includes the umbrella cohort/train/layers.h", out)
+
     def test_few_includes_run_between_wings(self):
         files = {f"src/wings/mesh/strategy/{i}.h": "" for i in range(13)}
         include = "".join(f'#include "wings/mesh/strategy/{i}.h"\n' for i in range(13))
