@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "base/parallel.h"
-#include "base/wake_place.h"
 #include "cohort/strategy.h"
 #include "strategy/replica_scope.h"
+#include "wings/pipeline/base/wake_place.h"
 #include "wings/pipeline/strategy/chunk_backward.h"
 #include "wings/pipeline/strategy/pipeline_run.h"
 

@@ -21,10 +21,10 @@
 
 #include "base/deadline.h"
 #include "base/spin.h"
-#include "base/wake_place.h"
 #include "cohort/communicator.h"
 #include "cohort/strategy.h"
 #include "strategy/replica_scope.h"
+#include "wings/pipeline/base/wake_place.h"
 #include "wings/pipeline/strategy/chunk_backward.h"
 
 namespace cohort {

@@ -7,7 +7,7 @@
 
 #include "base/fail.h"
 #include "base/log.h"
-#include "base/recent.h"
+#include "wings/xla/base/recent.h"
 #include "wings/xla/device/cores.h"
 #include "wings/xla/record/recorder.h"
 #include "wings/xla/record/stablehlo/lower.h"

@@ -11,10 +11,10 @@
 
 #include "base/fail.h"
 #include "base/log.h"
-#include "base/recent.h"
 #include "strategy/context.h"
 #include "wings/function/recorded.h"
 #include "wings/function/visitors.h"
+#include "wings/xla/base/recent.h"
 #include "wings/xla/record/function_recording.h"
 #include "wings/xla/record/recorder.h"
 #include "wings/xla/record/stablehlo/lower.h"

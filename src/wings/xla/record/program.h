@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "base/recent.h"
+#include "wings/xla/base/recent.h"
 #include "wings/xla/record/graph.h"
 
 namespace cohort::record {

@@ -1,4 +1,4 @@
-#include "base/recent.h"
+#include "wings/xla/base/recent.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/wake_place.h"
+#include "wings/pipeline/base/wake_place.h"
 
 #include <vector>
 
