@@ -15,22 +15,21 @@ enum class Pool { kMax, kAverage };
 class WindowPoolingModule final : public PoolingModule, public CountsChannels {
  public:
   WindowPoolingModule(Pool pool, std::string_view type, Window2 window, const BuildContext& context)
-      : pool_(pool), type_(type), window_(window), name_(context.name), channels_(context.input[0]) {}
+      : PoolingModule(pool == Pool::kMax, window), type_(type), name_(context.name), channels_(context.input[0]) {}
 
-  bool takes_maximum() const override { return pool_ == Pool::kMax; }
-  const Window2& window() const override { return window_; }
   DependsOn depends_on() const override { return DependsOn::kChannel; }
   void divide_channels(int64_t parts) override { channels_ /= parts; }
   torch::Tensor forward(const torch::Tensor& x) override {
     check_input(name_, type_, x, 4, 1, channels_);
-    const auto [top, bottom] = window_.height.pads(x.size(2));
-    const auto [left, right] = window_.width.pads(x.size(3));
-    const std::vector<int64_t> size = {window_.height.size, window_.width.size};
-    const std::vector<int64_t> stride = {window_.height.stride, window_.width.stride};
+    const auto& [height, width] = window();
+    const auto [top, bottom] = height.pads(x.size(2));
+    const auto [left, right] = width.pads(x.size(3));
+    const std::vector<int64_t> size = {height.size, width.size};
+    const std::vector<int64_t> stride = {height.stride, width.stride};
     const std::vector<int64_t> around = {left, right, top, bottom};
     const bool even = top == bottom && left == right;
     const std::vector<int64_t> padding = even ? std::vector<int64_t>{top, left} : std::vector<int64_t>{0, 0};
-    if (pool_ == Pool::kMax) {
+    if (takes_maximum()) {
       constexpr double kLowest = -std::numeric_limits<double>::infinity();
       return at::max_pool2d(even ? x : at::constant_pad_nd(x, around, kLowest), size, stride, padding);
     }
@@ -44,9 +43,7 @@ class WindowPoolingModule final : public PoolingModule, public CountsChannels {
   }
 
  private:
-  Pool pool_;
   std::string_view type_;
-  Window2 window_;
   std::string name_;
   int64_t channels_;
 };

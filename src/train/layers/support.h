@@ -97,8 +97,13 @@ struct AfterConvolution {
 
 class PoolingModule : public LayerModule {
  public:
-  virtual bool takes_maximum() const = 0;
-  virtual const Window2& window() const = 0;
+  PoolingModule(bool takes_maximum, const Window2& window) : takes_maximum_(takes_maximum), window_(window) {}
+  bool takes_maximum() const { return takes_maximum_; }
+  const Window2& window() const { return window_; }
+
+ private:
+  bool takes_maximum_;
+  Window2 window_;
 };
 
 // forward() is activation() of convolve().

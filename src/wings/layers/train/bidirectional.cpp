@@ -11,13 +11,20 @@ namespace {
 
 using Merge = BidirectionalOptions::Merge;
 
+// Returns the same layer in the other direction.
+RecurrentKind reversed(const RecurrentKind& kind) {
+  Recurrence other = kind.recurrence();
+  other.go_backwards = !other.go_backwards;
+  return RecurrentKind(std::move(other));
+}
+
 class BidirectionalModule final : public LayerModule {
  public:
   BidirectionalModule(const RecurrentKind& kind, Merge merge, const BuildContext& context)
       : merge_(merge),
-        sequences_(kind.returns_sequences()),
+        sequences_(kind.recurrence().return_sequences),
         forward_(register_module("forward", kind.build(context))),
-        backward_(register_module("backward", kind.reversed()->build(context))) {}
+        backward_(register_module("backward", reversed(kind).build(context))) {}
 
   torch::Tensor forward(const torch::Tensor& x) override { return merged(forward_->forward(x), backward_->forward(x)); }
   torch::Tensor forward_masked(const torch::Tensor& x, const torch::Tensor& mask) override {
@@ -54,20 +61,20 @@ class BidirectionalModule final : public LayerModule {
 
 class BidirectionalKind final : public LayerKind {
  public:
-  BidirectionalKind(std::shared_ptr<const RecurrentKind> kind, Merge merge) : kind_(std::move(kind)), merge_(merge) {}
+  BidirectionalKind(Recurrence recurrence, Merge merge) : kind_(std::move(recurrence)), merge_(merge) {}
   std::string_view type() const override { return "Bidirectional"; }
   std::string_view base_name() const override { return "bidirectional"; }
   Shape output_shape(const BuildContext& context) const override {
-    Shape output = kind_->output_shape(context);
+    Shape output = kind_.output_shape(context);
     if (merge_ == Merge::kConcat) output.back() *= 2;
     return output;
   }
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
-    return std::make_shared<BidirectionalModule>(*kind_, merge_, context);
+    return std::make_shared<BidirectionalModule>(kind_, merge_, context);
   }
 
  private:
-  std::shared_ptr<const RecurrentKind> kind_;
+  RecurrentKind kind_;
   Merge merge_;
 };
 
@@ -76,7 +83,9 @@ class BidirectionalKind final : public LayerKind {
 Layer Bidirectional(const Layer& layer, const BidirectionalOptions& options) {
   const auto kind = std::dynamic_pointer_cast<const RecurrentKind>(layer.shared_kind());
   if (!kind) fail_option("Bidirectional", "wants an LSTM or a GRU, got a ", layer.type());
-  return Layer(std::make_shared<BidirectionalKind>(kind->zero_where_masked(), options.merge_mode), options.name,
+  Recurrence recurrence = kind->recurrence();
+  recurrence.zero_where_masked = true;
+  return Layer(std::make_shared<BidirectionalKind>(std::move(recurrence), options.merge_mode), options.name,
                layer.trainable());
 }
 

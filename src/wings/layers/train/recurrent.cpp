@@ -11,29 +11,6 @@ namespace cohort {
 
 namespace {
 
-enum class RecurrentCell { kLstm, kGru };
-
-// The part that the two have in common.
-struct Recurrence {
-  RecurrentCell cell = RecurrentCell::kLstm;
-  int64_t units = 0;
-  bool return_sequences = false;
-  bool go_backwards = false;
-  bool use_bias = true;
-  bool unit_forget_bias = false;
-  bool zero_where_masked = false;  // the output of a masked step is zeros, not the state
-  Initializer kernel_initializer = Initializer::kGlorotUniform;
-  Initializer recurrent_initializer = Initializer::kOrthogonal;
-  Initializer bias_initializer = Initializer::kZeros;
-  Regularizer kernel_regularizer = {};
-  Regularizer recurrent_regularizer = {};
-  Regularizer bias_regularizer = {};
-
-  std::string_view type() const { return cell == RecurrentCell::kLstm ? "LSTM" : "GRU"; }
-  // Returns the number of rows of the weights.
-  int64_t rows() const { return (cell == RecurrentCell::kLstm ? 4 : 3) * units; }
-};
-
 class RecurrentModule final : public LayerModule {
  public:
   RecurrentModule(Recurrence recurrence, const BuildContext& context)
@@ -143,42 +120,6 @@ class RecurrentModule final : public LayerModule {
   torch::Tensor input_weight_, state_weight_, input_bias_, state_bias_;
 };
 
-class RecurrentLayerKind final : public RecurrentKind {
- public:
-  explicit RecurrentLayerKind(Recurrence recurrence) : recurrence_(std::move(recurrence)) {
-    if (recurrence_.units <= 0) fail_option(type(), "units must be positive, got ", recurrence_.units);
-  }
-  std::string_view type() const override { return recurrence_.type(); }
-  std::string_view base_name() const override { return recurrence_.cell == RecurrentCell::kLstm ? "lstm" : "gru"; }
-  bool returns_sequences() const override { return recurrence_.return_sequences; }
-  std::shared_ptr<const RecurrentKind> reversed() const override {
-    Recurrence other = recurrence_;
-    other.go_backwards = !other.go_backwards;
-    return std::make_shared<RecurrentLayerKind>(std::move(other));
-  }
-
-  std::shared_ptr<const RecurrentKind> zero_where_masked() const override {
-    Recurrence other = recurrence_;
-    other.zero_where_masked = true;
-    return std::make_shared<RecurrentLayerKind>(std::move(other));
-  }
-
-  Shape output_shape(const BuildContext& context) const override {
-    if (context.input.size() != 2 || context.input[1] <= 0) {
-      fail_input(context.name, type(), to_text(context.input) + " an example",
-                 "[steps, inputs] with a number of inputs that is known");
-    }
-    if (recurrence_.return_sequences) return {context.input[0], recurrence_.units};
-    return {recurrence_.units};
-  }
-  std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
-    return std::make_shared<RecurrentModule>(recurrence_, context);
-  }
-
- private:
-  Recurrence recurrence_;
-};
-
 template <typename Options>
 Recurrence recurrence_of(RecurrentCell cell, const Options& options) {
   return {.cell = cell,
@@ -196,10 +137,27 @@ Recurrence recurrence_of(RecurrentCell cell, const Options& options) {
 
 }  // namespace
 
+RecurrentKind::RecurrentKind(Recurrence recurrence) : recurrence_(std::move(recurrence)) {
+  if (recurrence_.units <= 0) fail_option(type(), "units must be positive, got ", recurrence_.units);
+}
+
+Shape RecurrentKind::output_shape(const BuildContext& context) const {
+  if (context.input.size() != 2 || context.input[1] <= 0) {
+    fail_input(context.name, type(), to_text(context.input) + " an example",
+               "[steps, inputs] with a number of inputs that is known");
+  }
+  if (recurrence_.return_sequences) return {context.input[0], recurrence_.units};
+  return {recurrence_.units};
+}
+
+std::shared_ptr<LayerModule> RecurrentKind::build(const BuildContext& context) const {
+  return std::make_shared<RecurrentModule>(recurrence_, context);
+}
+
 Layer LSTM(const LSTMOptions& options) {
   Recurrence recurrence = recurrence_of(RecurrentCell::kLstm, options);
   recurrence.unit_forget_bias = options.unit_forget_bias;
-  return Layer(std::make_shared<RecurrentLayerKind>(std::move(recurrence)), options.name, options.trainable);
+  return Layer(std::make_shared<RecurrentKind>(std::move(recurrence)), options.name, options.trainable);
 }
 
 Layer LSTM(int64_t units) {
@@ -207,7 +165,7 @@ Layer LSTM(int64_t units) {
 }
 
 Layer GRU(const GRUOptions& options) {
-  return Layer(std::make_shared<RecurrentLayerKind>(recurrence_of(RecurrentCell::kGru, options)), options.name,
+  return Layer(std::make_shared<RecurrentKind>(recurrence_of(RecurrentCell::kGru, options)), options.name,
                options.trainable);
 }
 

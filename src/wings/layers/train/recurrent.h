@@ -1,21 +1,49 @@
-// The interface of recurrent layers that Bidirectional needs.
+// The kind of the layers LSTM and GRU, which Bidirectional runs in both directions.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string_view>
 
 #include "cohort/train/layers/layer.h"
 
 namespace cohort {
 
-// A layer that runs over the steps of a sequence.
-class RecurrentKind : public LayerKind {
+enum class RecurrentCell { kLstm, kGru };
+
+// The part that the two have in common.
+struct Recurrence {
+  RecurrentCell cell = RecurrentCell::kLstm;
+  int64_t units = 0;
+  bool return_sequences = false;
+  bool go_backwards = false;
+  bool use_bias = true;
+  bool unit_forget_bias = false;
+  bool zero_where_masked = false;  // the output of a masked step is zeros, not the state
+  Initializer kernel_initializer = Initializer::kGlorotUniform;
+  Initializer recurrent_initializer = Initializer::kOrthogonal;
+  Initializer bias_initializer = Initializer::kZeros;
+  Regularizer kernel_regularizer = {};
+  Regularizer recurrent_regularizer = {};
+  Regularizer bias_regularizer = {};
+
+  std::string_view type() const { return cell == RecurrentCell::kLstm ? "LSTM" : "GRU"; }
+  // Returns the number of rows of the weights.
+  int64_t rows() const { return (cell == RecurrentCell::kLstm ? 4 : 3) * units; }
+};
+
+class RecurrentKind final : public LayerKind {
  public:
-  // Returns the same layer in the other direction.
-  virtual std::shared_ptr<const RecurrentKind> reversed() const = 0;
-  // Returns the same layer whose output is zeros at the steps that do not count.
-  virtual std::shared_ptr<const RecurrentKind> zero_where_masked() const = 0;
-  // Returns whether the output has all steps instead of the last one.
-  virtual bool returns_sequences() const = 0;
+  explicit RecurrentKind(Recurrence recurrence);
+  std::string_view type() const override { return recurrence_.type(); }
+  std::string_view base_name() const override { return recurrence_.cell == RecurrentCell::kLstm ? "lstm" : "gru"; }
+  Shape output_shape(const BuildContext& context) const override;
+  std::shared_ptr<LayerModule> build(const BuildContext& context) const override;
+
+  const Recurrence& recurrence() const { return recurrence_; }
+
+ private:
+  Recurrence recurrence_;
 };
 
 }  // namespace cohort
