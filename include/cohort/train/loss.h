@@ -38,6 +38,12 @@ enum class LossAverage {
   kReplicas,     // over the means of the replicas, as in Keras: examples of a smaller share count more
 };
 
+// A replica's share of the loss of a global batch.
+struct LossShare {
+  torch::Tensor value;  // added up over the replicas it is the loss, whose gradients are to be taken
+  torch::Tensor total;  // the value times the examples of the global batch, for a mean over several batches
+};
+
 // The part of a loss that distinguishes it from others; immutable, thread-safe.
 class LossRule {
  public:
@@ -49,6 +55,8 @@ class LossRule {
   virtual torch::Tensor values(const torch::Tensor& y, const torch::Tensor& prediction) const = 0;
   // Returns the sum over the batch of each example's mean value, in as few operations as there are.
   virtual torch::Tensor sum(const torch::Tensor& y, const torch::Tensor& prediction) const;
+  // Returns sum() divided by a number as the value, and as it is as the total.
+  virtual LossShare divided_sum(const torch::Tensor& y, const torch::Tensor& prediction, double divisor) const;
   // Returns whether the loss is the mean of values() over their last dimension, which matters where it is not averaged
   // over everything: [batch, time, size] then has [batch, time] values.
   virtual bool averages_last() const { return false; }
@@ -88,12 +96,6 @@ class BatchLossRule : public LossRule {
   virtual bool needs_whole_batch() const = 0;
 
   torch::Tensor values(const torch::Tensor& y, const torch::Tensor& prediction) const final;
-};
-
-// A replica's share of the loss of a global batch.
-struct LossShare {
-  torch::Tensor value;  // added up over the replicas it is the loss, whose gradients are to be taken
-  torch::Tensor total;  // the value times the examples of the global batch, for a mean over several batches
 };
 
 // A value, cheap to copy, thread-safe. Made by the functions of losses.h.

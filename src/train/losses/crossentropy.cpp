@@ -68,7 +68,7 @@ torch::Tensor sparse_entropy(const std::string& speaker, const Classified& all, 
   });
 }
 
-class SparseCategorical final : public LossRule, public TakesParts, public DividesSum {
+class SparseCategorical final : public LossRule, public TakesParts {
  public:
   explicit SparseCategorical(SparseCategoricalCrossentropyOptions options)
       : options_(std::move(options)), speaker_("[losses] " + options_.name) {}

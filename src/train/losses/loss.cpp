@@ -117,13 +117,12 @@ bool is_plain_mean(const LossRule& rule, LossReduction reduction, const torch::T
 // Returns the sum of a loss over a batch, divided by a number and as it is.
 LossShare divided_sum(const Loss& loss, const torch::Tensor& y, const torch::Tensor& prediction,
                       const torch::Tensor& weight, double divisor) {
-  const auto* rule = weight.defined() ? nullptr : dynamic_cast<const DividesSum*>(&loss.rule());
-  if (rule != nullptr) {
-    require_targets(loss.name(), y, prediction);
-    return rule->divided_sum(y, prediction, divisor);
+  if (weight.defined()) {
+    const torch::Tensor total = loss.sum(y, prediction, weight);
+    return {.value = total / divisor, .total = total};
   }
-  const torch::Tensor total = loss.sum(y, prediction, weight);
-  return {.value = total / divisor, .total = total};
+  require_targets(loss.name(), y, prediction);
+  return loss.rule().divided_sum(y, prediction, divisor);
 }
 
 int64_t examples_of_step(Replica& replica, const torch::Tensor& prediction) {
@@ -178,6 +177,11 @@ torch::Tensor LossRule::sum(const torch::Tensor& y, const torch::Tensor& predict
   const torch::Tensor each = values(y, prediction);
   const int64_t count = values_an_example(each);
   return count == 1 ? each.sum() : each.sum() / static_cast<double>(count);
+}
+
+LossShare LossRule::divided_sum(const torch::Tensor& y, const torch::Tensor& prediction, double divisor) const {
+  const torch::Tensor total = sum(y, prediction);
+  return {.value = total / divisor, .total = total};
 }
 
 torch::Tensor BatchLossRule::values(const torch::Tensor& y, const torch::Tensor& prediction) const {

@@ -21,14 +21,6 @@ class TakesParts {
   virtual bool takes_parts() const { return true; }
 };
 
-// A loss that divides its sum() while it makes it.
-class DividesSum {
- public:
-  virtual ~DividesSum() = default;
-  // Returns LossRule::sum() divided by a number as the value, and as it is as the total.
-  virtual LossShare divided_sum(const torch::Tensor& y, const torch::Tensor& prediction, double divisor) const = 0;
-};
-
 // Fails where the target or the prediction is missing, or where they are not of the same number of examples.
 void require_targets(const std::string& name, const torch::Tensor& y, const torch::Tensor& prediction);
 
