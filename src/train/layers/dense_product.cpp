@@ -84,14 +84,13 @@ torch::Tensor product(const torch::Tensor& a, const torch::Tensor& b) {
 class DenseBackward final : public LineNode, public AddsGradient {
  public:
   DenseBackward(torch::autograd::edge_list&& edges, const torch::Tensor& x, const torch::Tensor& weight)
-      : LineNode(std::move(edges)), x_(x, /*is_output=*/false), weight_(weight, /*is_output=*/false) {}
+      : LineNode(std::move(edges)),
+        AddsGradient(kWeight),
+        x_(x, /*is_output=*/false),
+        weight_(weight, /*is_output=*/false) {}
 
   // The result of a ReLU, without its place in the graph: where it is 0 decides, and that has no gradient.
   void save(const torch::Tensor& y) { y_ = torch::autograd::SavedVariable(y.tensor_data(), /*is_output=*/false); }
-
-  void add_to(std::size_t place, std::function<torch::Tensor()> sum) override {
-    if (place == kWeight) sum_ = std::move(sum);
-  }
 
   variable_list apply(variable_list&& gradients) override {
     torch::Tensor gradient = std::move(gradients.front());
@@ -148,7 +147,6 @@ class DenseBackward final : public LineNode, public AddsGradient {
   }
 
   torch::autograd::SavedVariable x_, weight_, y_;
-  std::function<torch::Tensor()> sum_;
 };
 
 torch::Tensor biased_product(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,

@@ -48,7 +48,9 @@ int64_t runs_of(const std::string& parameter, const torch::nn::Module& module) {
   const auto modules = module.named_modules("", /*include_self=*/false);
   const torch::nn::Module& owner = own ? module : *modules[parameter.substr(0, dot)];
   const auto* packed = dynamic_cast<const PackedParameters*>(&owner);
-  return packed == nullptr ? 1 : packed->runs_of(own ? parameter : parameter.substr(dot + 1));
+  if (packed == nullptr) return 1;
+  const auto found = packed->runs.find(own ? parameter : parameter.substr(dot + 1));
+  return found == packed->runs.end() ? 1 : found->second;
 }
 
 // Returns the form of a module of the library; null: it has none.

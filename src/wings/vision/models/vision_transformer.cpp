@@ -31,8 +31,11 @@ constexpr const char* kModel = "vision_transformer";
 
 class SelfAttention final : public LayerModule, public DividedModule, public PackedParameters {
  public:
+  // Those of queries, keys and values are packed.
   SelfAttention(const VisionTransformerOptions& options)
-      : heads_(options.num_heads), dropout_(options.attention_dropout) {
+      : PackedParameters({{"in_proj_weight", 3}, {"in_proj_bias", 3}}),
+        heads_(options.num_heads),
+        dropout_(options.attention_dropout) {
     const int64_t size = options.hidden_dim;
     in_weight_ = register_parameter("in_proj_weight", torch::empty({3 * size, size}));
     in_bias_ = register_parameter("in_proj_bias", torch::zeros({3 * size}));
@@ -72,8 +75,6 @@ class SelfAttention final : public LayerModule, public DividedModule, public Pac
     require_heads(kModel, "num_heads", heads_, axis_, topology);
     heads_ /= topology.axis(axis_).size;
   }
-  // Those of queries, keys and values.
-  int64_t runs_of(const std::string& parameter) const override { return parameter.starts_with("in_proj") ? 3 : 1; }
 
  private:
   int64_t heads_;     // of this replica
