@@ -65,6 +65,7 @@ bool Channel::local_is_there() {
 }
 
 std::shared_ptr<Channel> open_channel(const std::string& address, const SecurityOptions& security) {
+  const GrpcUse use;  // before the channels are made
   grpc::ChannelArguments arguments = channel_arguments();
   std::shared_ptr<grpc::Channel> local;
   const std::string file = local_socket(address, tls_identity(security));

@@ -10,6 +10,8 @@
 #include <optional>
 #include <string>
 
+#include "rpc/grpc_use.h"
+
 namespace cohort {
 
 // Takes calls over the network, or over the local socket of a server of this machine and user, if there is one now.
@@ -28,6 +30,7 @@ class Channel {
 
   bool local_is_there();
 
+  const GrpcUse use_;  // destroyed after the channels
   const std::shared_ptr<grpc::Channel> network_;
   const std::shared_ptr<grpc::Channel> local_;  // null: there is the network only
   const std::string file_;

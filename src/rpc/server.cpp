@@ -16,6 +16,7 @@
 #include "base/thread_pool.h"
 #include "rpc/address.h"
 #include "rpc/grpc_channel.h"
+#include "rpc/grpc_use.h"
 #include "rpc/listener.h"
 #include "rpc/local_end.h"
 #include "rpc/local_socket.h"
@@ -238,6 +239,7 @@ class RpcServer::Impl final : public grpc::CallbackGenericService {
     (from_network ? strangers_ : own_)->HandleNewConnection(&arrived);
   }
 
+  const GrpcUse use_;  // destroyed after the server
   RpcServer::Handler handler_;
   std::set<std::string> quick_;
   ThreadPool quick_pool_;

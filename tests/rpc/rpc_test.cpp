@@ -1,11 +1,13 @@
 #include "rpc/server.h"
 
 #include <gmock/gmock.h>
+#include <grpc/grpc.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "cluster/free_port.h"
@@ -179,6 +181,19 @@ TEST(Rpc, ALocalChannelNeedsNoNetworkAndNoCertificate) {
                    [](const std::string&, const std::shared_ptr<RpcCall>& call) { call->reply(call->request()); });
   RpcClient client("this very task", server.local_channel());
   EXPECT_EQ(tensor_in(client.call("/same", frame_of(torch::ones({1})), seconds(10)).get()).item<float>(), 1.0F);
+}
+
+// gRPC destroys connections on its own threads. They must not do so while the program ends.
+TEST(Rpc, GrpcHasShutDownWhenItsLastUserIsGone) {
+  for (int i = 0; i < 300; ++i) {
+    std::optional<Doubler> server(std::in_place);
+    std::optional<RpcClient> client(std::in_place, "the server", local(server->port()));
+    (void)client->call("/double", frame_of(torch::zeros({1})), seconds(60)).get();
+    if (i % 2 == 0) client.reset();
+    server.reset();
+    client.reset();
+    ASSERT_FALSE(grpc_is_initialized()) << "after " << i << " times";
+  }
 }
 
 TEST(Rpc, QuickMethodsAreAnsweredWhileAllThreadsAreBusy) {
