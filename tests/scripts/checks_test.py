@@ -1,5 +1,6 @@
 """The checks find what they are there to find."""
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -277,6 +278,38 @@ class SanitizeReport(unittest.TestCase):
             code, out = self.report(asan=parts)
             self.assertEqual(code, 1)
             self.assertIn("| asan | did not run", out)
+
+
+class Wings(unittest.TestCase):
+    WINGS = sorted(path.name for path in (SCRIPTS.parent / "src/wings").iterdir())
+
+    def in_turn(self, *day):
+        return subprocess.run([SCRIPTS / "wing-in-turn", *day], capture_output=True, text=True, check=True).stdout.strip()
+
+    def test_each_has_its_turn(self):
+        turns = [self.in_turn(str(day)) for day in range(20000, 20001 + len(self.WINGS))]
+        self.assertEqual(sorted(turns), sorted(["none", *self.WINGS]))
+        self.assertIn(self.in_turn(), turns)
+
+    def commands(self, *wings, **environment):
+        """The calls of cmake and ctest by which scripts/wings-alone builds and tests wings."""
+        with tempfile.TemporaryDirectory() as folder:
+            root = pathlib.Path(folder)
+            for tool in ("cmake", "ctest"):
+                (root / tool).write_text(f'#!/bin/sh\necho {tool} "$@" >> {root}/calls\n')
+                (root / tool).chmod(0o755)
+            subprocess.run([SCRIPTS / "wings-alone", root / "build", "2", *wings], capture_output=True, check=True,
+                           env={**os.environ, "PATH": f"{root}:{os.environ['PATH']}", **environment})
+            return (root / "calls").read_text().replace(str(root), "").splitlines()
+
+    def test_a_wing_is_built_with_those_that_it_needs(self):
+        calls = self.commands("none", "xla", TESTS="^wings/|quick_tests$")
+        self.assertEqual([call for call in calls if "--preset" in call],
+                         [f"cmake --preset dev -B /build -DCOHORT_WINGS={wings}" for wings in ("", "xla;function")])
+        tests = [call for call in calls if call.startswith("ctest")]
+        self.assertEqual(len(tests), 2)
+        self.assertTrue(all(call.endswith(" -R ^wings/|quick_tests$") for call in tests), tests)
+        self.assertNotIn("-R", " ".join(self.commands("mesh")))
 
 
 if __name__ == "__main__":
