@@ -9,6 +9,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 #include "tests/train/layer_checks.h"
+#include "train/layers/attention_heads.h"
 
 namespace cohort::attention_test {
 namespace {
@@ -129,6 +130,60 @@ TEST(AttentionTest, RefusesWhatMakesNoSense) {
   expect_error<InvalidArgument>([] { build(MultiHeadAttention({.num_heads = 1, .key_dim = 2}), {4}); },
                                 "[steps, size]");
   expect_error<InvalidArgument>([] { make_attention({.num_heads = 1, .key_dim = 2}, 0, 3); }, "must have a size");
+}
+
+// One of two heads. What the other one contributes is given.
+class OneOfTwo final : public AttentionHeads {
+ public:
+  explicit OneOfTwo(AttentionOutput other = {}) : other_(std::move(other)) {}
+
+  int64_t count() const override { return 1; }
+  torch::Tensor entered(const torch::Tensor& x) const override { return x; }
+  torch::Tensor sum(const torch::Tensor& own) const override {
+    return other_.output.defined() ? own + other_.output : own;
+  }
+  torch::Tensor all_scores(const torch::Tensor& own) const override {
+    return other_.scores.defined() ? torch::cat({own, other_.scores}, 1) : own;
+  }
+  torch::Tensor drop_scores(const torch::Tensor& own, double /*rate*/) const override { return own * 2; }
+
+ private:
+  AttentionOutput other_;
+};
+
+TEST(AttentionTest, OfSomeHeadsIsThatOfAllOnceTheOthersAreAdded) {
+  torch::manual_seed(7);
+  const MultiHeadAttentionOptions options{.num_heads = 2, .key_dim = 3, .dropout = 0.5};
+  const auto whole = make_attention(options, 6, 6, torch::kDouble);
+  // Returns the module with one head of the whole one's.
+  const auto with_head = [&](int64_t head, AttentionOutput other) {
+    const auto part = make_attention(options, 6, 6, torch::kDouble);
+    const torch::NoGradGuard no_grad;
+    for (const auto& item : whole->named_parameters()) {
+      const bool is_output = item.key().starts_with("output");
+      const bool is_cut = !is_output || item.key() == "output.weight";
+      const torch::Tensor& value = item.value();
+      part->named_parameters()[item.key()].set_data(is_cut ? value.narrow(is_output ? 1 : 0, head * 3, 3).clone()
+                                                           : value.clone());
+    }
+    dynamic_cast<AttentionOfHeads&>(*part).take_heads(std::make_unique<OneOfTwo>(std::move(other)));
+    part->eval();
+    return part;
+  };
+  whole->eval();
+  const torch::Tensor x = random({2, 5, 6});
+  AttentionOutput second = with_head(1, {})->attend({.query = x, .value = x});
+  second.output = second.output - whole->named_parameters()["output.bias"];  // added once, by the first
+  const auto first = with_head(0, second);
+  const AttentionOutput wanted = whole->attend({.query = x, .value = x});
+  const AttentionOutput got = first->attend({.query = x, .value = x});
+  expect_close(got.output, wanted.output, 1e-12);
+  expect_close(got.scores, wanted.scores, 1e-12);
+  expect_close(first->forward(x), whole->forward(x), 1e-12);
+  // Dropout is that of the heads, which see to it that replicas draw for their own.
+  first->train();
+  const torch::Tensor own = wanted.output - second.output - whole->named_parameters()["output.bias"];
+  expect_close(first->attend({.query = x, .value = x}).output, wanted.output + own, 1e-12);
 }
 
 }  // namespace

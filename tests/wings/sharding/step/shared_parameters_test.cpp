@@ -106,6 +106,23 @@ TEST(ParameterUnits, OfAWrapperAreThoseOfWhatItWraps) {
   EXPECT_EQ(units_of(*torch::nn::Sequential(net, layer()), 0).size(), 2) << "here it is a layer";
 }
 
+// A model around another one that names its units.
+struct AroundImpl : torch::nn::Module, ShardingUnits {
+  explicit AroundImpl(bool whole) : is_whole(whole) {
+    register_module("net", Net(std::vector<std::string>{"blocks"}));
+    register_module("last", layer());
+  }
+  std::vector<std::string> sharding_units() const override {
+    return is_whole ? std::vector<std::string>{"net"} : std::vector<std::string>{};
+  }
+  bool is_whole;
+};
+
+TEST(ParameterUnits, OfANamedModuleAreWholeWhateverItNamesItself) {
+  EXPECT_EQ(units_of(AroundImpl(/*whole=*/true), 0).size(), 2);   // net, last
+  EXPECT_EQ(units_of(AroundImpl(/*whole=*/false), 0).size(), 5);  // scale, stem, blocks, head, last
+}
+
 TEST(ParameterUnits, AreWhatAModuleNames) {
   EXPECT_EQ(units_of(*Net(std::vector<std::string>{"blocks"}), 0).size(), 4);  // scale, stem, blocks, head
   EXPECT_EQ(units_of(*Net(std::vector<std::string>{}), 0).size(), 7);          // the four layers of the blocks
