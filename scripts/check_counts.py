@@ -12,13 +12,13 @@ import sys
 from wings import UMBRELLAS, sources, wings_of
 
 CEILINGS = {
-    "lines of the core": 72650,
+    "lines of the core": 66695,
     "headers of the core": 26,
-    "lines of them": 3237,
+    "lines of them": 3091,
     "errors that say Unimplemented": 101,
-    "abstract classes with one implementation": 24,
+    "abstract classes with one implementation": 7,
     "type names that stand in several files": 4,
-    "lines of prose over 120 characters": 1730,
+    "lines of prose over 120 characters": 1729,
 }
 CLASS = re.compile(r"^[ ]*(?:class|struct)\s+(?:\[\[nodiscard\]\]\s+)?(?:\w+::)*(\w+)(?:\s+final)?\s*(?::(?!:)([^;{]*))?\{", re.M)
 TYPE = re.compile(r"^(?:class|struct|enum class|enum)\s+(?:\[\[nodiscard\]\]\s+)?(\w+)(?:\s+final)?(?:\s*:(?!:)[^;{]*)?\s*\{", re.M)

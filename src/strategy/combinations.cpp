@@ -97,6 +97,7 @@ struct RefusedPair {
 
 constexpr std::array kRefused = {
     RefusedPair{kModelAxis, kInputAxis, "a replica has a part of the parameters or a part of each input, not both"},
+    RefusedPair{kModelOfWorkers, kStagesOfWorkers, "beside stages the axis lies within each worker"},
     RefusedPair{kModelAxis, kPowerSgd,
                 "PowerSGD approximates whole parameters; bfloat16 and float16 compress the gradients of parts"},
     RefusedPair{kModelAxis, kXlaDevices,

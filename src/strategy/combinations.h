@@ -17,6 +17,7 @@ struct AskedFor {
 
 // The names of features that strategies ask for before there is a plan.
 inline constexpr std::string_view kModelAxis = "tensor parallelism (model)";
+inline constexpr std::string_view kModelOfWorkers = "tensor parallelism over workers";
 inline constexpr std::string_view kInputAxis = "inputs in parts (space, sequence)";
 inline constexpr std::string_view kPipeline = "pipeline (stage)";
 inline constexpr std::string_view kStagesOfWorkers = "pipeline over workers";

@@ -87,10 +87,10 @@ TEST(PipelineOverWorkers, StagesOfPartsLearnAsOneDevice) {
 }
 
 TEST(PipelineOverWorkers, PartsOfSeveralWorkersAreNamed) {
-  const PipelineOptions options{.mesh = DeviceMesh({2}, {"model"}, devices_of_workers(2, 1)),
+  const PipelineOptions options{.mesh = DeviceMesh({2, 1}, {"model", "stage"}, devices_of_workers(2, 1)),
                                 .layout = mesh_runs::nets()[3].layout};
   EXPECT_THAT(testing::error_of<Unimplemented>([&] { const MultiWorkerPipelineStrategy strategy(options); }),
-              ::testing::HasSubstr("\"model\" of the mesh model 2 divides parameters between workers"));
+              ::testing::HasSubstr("which do not go together: beside stages the axis lies within each worker"));
 }
 
 TEST(PipelineOverWorkers, AWorkerAloneHasAllStages) {

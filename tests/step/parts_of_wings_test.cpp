@@ -3,8 +3,8 @@
 #include <torch/torch.h>
 
 #include "base/access.h"
-#include "cohort/update_rules.h"
 #include "cohort/strategy.h"
+#include "cohort/update_rules.h"
 #include "step/exchange/exchange.h"
 #include "step/exchange/in_shards.h"
 #include "step/step_in_parts.h"
@@ -71,8 +71,8 @@ class TwiceInScope final : public ReplicaRunner {
     job.run(replica);
     thread_context().replica_scope = nullptr;
     ASSERT_EQ(scope.steps.size(), 2U);
-    std::vector<torch::Tensor> sums = torch::autograd::grad({scope.steps[0].loss + scope.steps[1].loss},
-                                                            scope.steps[0].parameters);
+    std::vector<torch::Tensor> sums =
+        torch::autograd::grad({scope.steps[0].loss + scope.steps[1].loss}, scope.steps[0].parameters);
     scope.steps[0].update(replica, std::move(sums));
   }
 };

@@ -83,8 +83,7 @@ TEST(VariablesElsewhere, AWriteReachesTheKeeperOnce) {
   const auto cluster = std::make_shared<Keepers>();
   const Keeper& keeper = cluster->keeper;
   const Strategy strategy = strategy_over(cluster, 3);
-  const Variable v =
-      strategy.variable(torch::zeros({2}), {.name = "v", .aggregation = VariableAggregation::kSum});
+  const Variable v = strategy.variable(torch::zeros({2}), {.name = "v", .aggregation = VariableAggregation::kSum});
   ASSERT_TRUE(keeper.has("v"));
   v.assign(torch::full({2}, 3.0));
   EXPECT_EQ(keeper.writes, 1);

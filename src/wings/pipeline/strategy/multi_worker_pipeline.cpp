@@ -74,9 +74,9 @@ void require_options(const PipelineOptions& options, const ClusterOptions& membe
   require_one_of(kPipelineName, options.devices, options.mesh);
   for (const Axis& axis : options.mesh->axes()) {
     if (axis.role != AxisRole::kModel || !options.mesh->crosses_tasks(axis.name)) continue;
-    fail<Unimplemented>("[strategy] ", kPipelineName, ": the axis \"", axis.name, "\" of the mesh ",
-                        options.mesh->to_string(), " divides parameters between workers; beside stages it lies within ",
-                        "each worker");
+    require_pair(c10::str("[strategy] ", kPipelineName, ":"),
+                 {.feature = kModelOfWorkers, .said = c10::str("the axis \"", axis.name, "\" goes between workers")},
+                 {.feature = kStagesOfWorkers, .said = "the mesh is " + options.mesh->to_string()});
   }
   if (options.sharding.stage > 0) {
     require_pair(c10::str("[strategy] ", kPipelineName, ":"),
