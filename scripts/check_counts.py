@@ -12,9 +12,9 @@ import sys
 from wings import UMBRELLAS, sources, wings_of
 
 CEILINGS = {
-    "lines of the core": 66695,
-    "headers of the core": 26,
-    "lines of them": 3091,
+    "lines of the core": 66672,
+    "headers of the core": 24,
+    "lines of them": 3069,
     "errors that say Unimplemented": 101,
     "abstract classes with one implementation": 7,
     "type names that stand in several files": 4,

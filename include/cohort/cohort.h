@@ -15,7 +15,6 @@
 #include "cohort/more_update_rules.h"    // IWYU pragma: export
 #include "cohort/optimizer.h"            // IWYU pragma: export
 #include "cohort/parallel.h"             // IWYU pragma: export
-#include "cohort/precision.h"            // IWYU pragma: export
 #include "cohort/preemption.h"           // IWYU pragma: export
 #include "cohort/strategy.h"             // IWYU pragma: export
 #include "cohort/trace.h"                // IWYU pragma: export

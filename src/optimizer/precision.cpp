@@ -1,4 +1,4 @@
-#include "cohort/precision.h"
+#include "cohort/update_rules.h"
 
 #include "base/fail.h"
 

@@ -1,5 +1,5 @@
 // What a function has returned for the microbatches of a share, put together.
-#include "cohort/join_parts.h"
+#include "cohort/strategy.h"
 
 #include <ATen/Functions.h>
 #include <c10/util/Type.h>

@@ -1,4 +1,4 @@
-#include "cohort/precision.h"
+#include "cohort/update_rules.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
