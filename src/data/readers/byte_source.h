@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "cohort/data/tfrecord.h"
+#include "cohort/data/tfrecord_writer.h"
 
 namespace cohort {
 

@@ -7,7 +7,7 @@
 
 #include "base/fail.h"
 #include "base/log.h"
-#include "cohort/data/tfrecord.h"
+#include "cohort/data/tfrecord_writer.h"
 #include "data/readers/tfrecord.h"
 
 namespace cohort {

@@ -7,7 +7,7 @@
 
 #include "base/extension.h"
 #include "base/fail.h"
-#include "cohort/data/tfrecord.h"
+#include "cohort/data/tfrecord_writer.h"
 #include "cohort/train/summary.h"
 #include "data/picture_coder.h"
 #include "event.pb.h"

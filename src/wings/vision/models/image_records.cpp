@@ -10,8 +10,8 @@
 #include "cohort/data/tf_example.h"
 #include "data/readers/label.h"
 #include "data/readers/skip_damaged.h"
-#include "data/sources/records.h"
 #include "device/host_memory.h"
+#include "wings/records/data/sources/records.h"
 #include "wings/vision/models/image_data.h"
 
 namespace cohort {

@@ -5,8 +5,8 @@
 #include "base/fail.h"
 #include "data/activity.h"
 #include "data/counts.h"
-#include "data/sources/records.h"
 #include "device/host_memory.h"
+#include "wings/records/data/sources/records.h"
 
 namespace cohort {
 

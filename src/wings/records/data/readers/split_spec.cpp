@@ -1,4 +1,4 @@
-#include "data/readers/split_spec.h"
+#include "wings/records/data/readers/split_spec.h"
 
 #include <algorithm>
 #include <charconv>

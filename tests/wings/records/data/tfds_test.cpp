@@ -6,9 +6,9 @@
 
 #include "cohort/data/tf_example.h"
 #include "cohort/error.h"
-#include "data/readers/split_spec.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
+#include "wings/records/data/readers/split_spec.h"
 
 namespace cohort::tfds_test {
 namespace {

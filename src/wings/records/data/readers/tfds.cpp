@@ -14,9 +14,9 @@
 #include "data/picture_coder.h"
 #include "data/readers/label.h"
 #include "data/readers/skip_damaged.h"
-#include "data/readers/split_spec.h"
-#include "data/sources/records.h"
 #include "device/host_memory.h"
+#include "wings/records/data/readers/split_spec.h"
+#include "wings/records/data/sources/records.h"
 
 namespace cohort {
 
