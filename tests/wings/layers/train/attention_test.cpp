@@ -9,7 +9,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 #include "tests/train/layer_checks.h"
-#include "train/layers/attention_heads.h"
+#include "wings/layers/train/attention_heads.h"
 
 namespace cohort::attention_test {
 namespace {
