@@ -16,7 +16,7 @@ CEILINGS = {
     "headers of the core": 24,
     "lines of them": 3069,
     "errors that say Unimplemented": 101,
-    "abstract classes with one implementation": 7,
+    "abstract classes with one implementation": 6,
     "type names that stand in several files": 4,
     "lines of prose over 120 characters": 1728,
 }

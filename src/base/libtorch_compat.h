@@ -215,12 +215,12 @@ torch::autograd::Edge edge_to(Node& node, uint32_t input) {
   }
 }
 
-// c10d::Store with the additional method that it has from 2.7 on.
-template <typename Store>
+// c10d::Store with the additional method that it has from 2.7 on, which returns Derived::copy().
+template <typename Store, typename Derived>
 class Cloneable : public Store {
  public:
   using Store::Store;
-  virtual c10::intrusive_ptr<Store> clone() = 0;
+  virtual c10::intrusive_ptr<Store> clone() { return static_cast<Derived&>(*this).copy(); }
 };
 
 // Ends the pending operations of a c10d group. Groups of versions before 2.6 do so when they are destroyed.

@@ -35,11 +35,11 @@ namespace cohort {
 
 // The store in which LibTorch's groups find the addresses of their ranks. Any thread may use it: NCCL's group has one
 // that asks every second whether another rank has put a sign of failure there.
-class MeetingStore final : public compat::Cloneable<c10d::Store> {
+class MeetingStore final : public compat::Cloneable<c10d::Store, MeetingStore> {
  public:
   explicit MeetingStore(Meeting meeting) : Cloneable(meeting.timeout), meeting_(std::move(meeting)) {}
 
-  c10::intrusive_ptr<c10d::Store> clone() override { return c10::make_intrusive<MeetingStore>(meeting_); }
+  c10::intrusive_ptr<c10d::Store> copy() const { return c10::make_intrusive<MeetingStore>(meeting_); }
 
   void set(const std::string& key, const std::vector<uint8_t>& value) override {
     meeting_.put(meeting_.prefix + key, std::string(value.begin(), value.end()));
