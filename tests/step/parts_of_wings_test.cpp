@@ -47,6 +47,7 @@ class WholeScope final : public ReplicaScope {
   explicit WholeScope(at::Generator generator) : generator_(std::move(generator)) {}
   int64_t examples() const override { return -1; }
   at::Generator& generator() override { return generator_; }
+  Communicator& group(std::string_view /*axis*/) override { throw std::logic_error("there is no line"); }
   std::vector<torch::Tensor> at_cut(const std::vector<torch::Tensor>& values) override { return values; }
   bool begins_at(std::string_view /*name*/) override { return false; }
   void minimize(LaterStep step) override { steps.push_back(std::move(step)); }
@@ -139,7 +140,6 @@ class OneShard final : public Exchange, public ExchangeInShards {
   }
   ExchangeInShards* shards() override { return this; }
   Slots slots() const override { return {}; }
-  void spread_slots(const Slots& /*loaded*/, int64_t /*iterations*/) override {}
 
   std::vector<torch::Tensor> scatter(Replica& /*replica*/, std::vector<torch::Tensor> gradients,
                                      bool /*reduced*/) override {
