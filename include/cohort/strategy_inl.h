@@ -29,7 +29,7 @@ bool shares_results();
 // Fails with InvalidArgument for lists of different lengths or names.
 [[noreturn]] void fail_to_match();
 
-// Whether JoinParts takes a type.
+// True for types that JoinParts takes.
 template <typename T>
 inline constexpr bool kJoins = std::is_same_v<T, torch::Tensor> || std::is_same_v<T, std::string> ||
                                (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>);

@@ -85,7 +85,7 @@ constexpr std::array kFeatures = {
     Feature{kXlaDevices, says_xla},     Feature{kWorkers, says_workers},
 };
 
-// Whether nobody has built it, or there is nothing that it could mean.
+// Nobody has built it, or there is nothing that it could mean.
 enum class Refusal { kNotBuilt, kNoMeaning };
 
 struct RefusedPair {

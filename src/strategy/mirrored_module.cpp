@@ -248,7 +248,7 @@ void MirroredModule::copy_from_chief() const {
   copy_parts_from_chief();
 }
 
-// What was loaded on the chief alone is not in the slices of other workers yet. All workers gather, though.
+// Values that the chief alone has loaded are not in the slices of other workers yet. All workers gather, though.
 void MirroredModule::copy_parts_from_chief() const {
   const torch::NoGradGuard no_grad;
   SharedParameters::Wholes wholes;

@@ -207,7 +207,7 @@ std::vector<TensorPiece> pieces_of(const MirroredModule& module, Commons commons
       std::set<std::string> axes;
       if (shared) axes.insert(axis);
       if (cut != nullptr) axes.insert(cut->axis);
-      // Of stages one worker writes, which has all parts.
+      // One worker writes a parameter of stages, and has all of its parts.
       const bool writes = mine ? leads_line(core, axes, me) : writers.writes(axes, me, p);
       if (axes.empty() || !writes) continue;
       WholeTensor wanted{.dtype = first.tensor.scalar_type(),

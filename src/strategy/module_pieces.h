@@ -19,8 +19,8 @@
 
 namespace cohort {
 
-// Who writes the parts of parameters that are divided along axes: replicas that differ in their places on these axes
-// have parts of their own. Those that differ on other axes alone have the same ones, of which each writes about as
+// Chooses who writes the parts of parameters that are divided along axes. Replicas that differ in their places on these
+// axes have parts of their own. Those that differ on other axes alone have the same ones, of which each writes about as
 // much.
 class PartWriters {
  public:
@@ -43,8 +43,8 @@ bool leads_line(const StrategyCore& core, const std::set<std::string>& axes, int
 Runs runs_of_part(const StrategyCore& core, const ParameterCut& cut, const std::vector<int64_t>& shape, int local_id,
                   const std::vector<int64_t>& order = {});
 
-// What a local replica has of a parameter that the replicas share: a slice of the parameter, or of its part where it is
-// cut (`cut` is null where not).
+// A local replica's slice of a parameter that the replicas share, or of its part where the parameter is cut (`cut` is
+// null where not).
 struct SliceOfPart {
   const ParameterCut* cut = nullptr;
   int local_id = 0;
