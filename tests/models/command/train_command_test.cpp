@@ -160,7 +160,7 @@ TEST(TrainCommand, RefusesWrongStrategies) {
       "--collective_algorithm=star: [collective] there is no algorithm \"star\" of collectives between workers, only "
       "auto, direct, hierarchical and tree",
       {"--collective_algorithm=star", "--distribution_strategy=multi_worker_mirrored"});
-  expect_training_refused("gradient_compression is power_sgd, and sharding.stage 2",
+  expect_training_refused("sharding.stage is 2 and gradient_compression is power_sgd",
                           {"--gradient_compression=power_sgd", "--sharding_stage=2", "--num_replicas=2"});
   expect_training_refused("--sharding_stage is 4, wanted 0 (none) to 3", {"--sharding_stage=4"});
   expect_training_refused("--sharding_min_unit_bytes is -1, wanted 0", {"--sharding_min_unit_bytes=-1"});

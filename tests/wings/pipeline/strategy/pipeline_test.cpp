@@ -192,7 +192,7 @@ TEST(PipelineStrategy, OptionsThatDoNotFitAreNamed) {
   EXPECT_THAT(error({.mesh = DeviceMesh({2, 1}, {"stage", "pipeline"}, cpu_devices(2))}),
               HasSubstr("two axes of stages"));
   EXPECT_THAT(error({.mesh = DeviceMesh({2, 1}, {"stage", "model"}, cpu_devices(2))}),
-              HasSubstr("the axis \"model\" of the mesh"));
+              HasSubstr("the layout cuts no parameter along \"model\" of the mesh"));
   EXPECT_THAT(error({.devices = cpu_devices(2), .schedule = Schedule1F1B{.microbatches = 0}}),
               HasSubstr("0 microbatches"));
 }
