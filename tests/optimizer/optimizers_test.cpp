@@ -143,23 +143,6 @@ TEST(KerasForms, KernelsAgreeWithTensorOperations) {
   }
 }
 
-// A parameter that does not lie row by row, as a channels-last convolution's: the means are still by row and column.
-TEST(Adafactor, TakesAnyLayout) {
-  const Optimizer optimizer = Adafactor({.learning_rate = 0.01});
-  torch::Tensor plain = numbers(1, {4, 3, 5}, torch::kDouble);
-  torch::Tensor turned = plain.permute({0, 2, 1}).contiguous().permute({0, 2, 1});
-  std::vector<torch::Tensor> plain_slots = make_slots(optimizer.rule(), plain);
-  std::vector<torch::Tensor> turned_slots = make_slots(optimizer.rule(), turned);
-  for (int64_t step = 1; step <= 5; ++step) {
-    const torch::Tensor gradient = numbers(100 * step, {4, 3, 5}, torch::kDouble);
-    const StepContext context{.learning_rate = 0.01, .step = step};
-    update_by_segments(optimizer.rule(), plain, gradient.clone(), plain_slots, {}, context, {});
-    const torch::Tensor same = gradient.permute({0, 2, 1}).contiguous().permute({0, 2, 1});
-    update_by_segments(optimizer.rule(), turned, same, turned_slots, {}, context, {});
-  }
-  EXPECT_TRUE(torch::allclose(plain, turned, 0, 1e-12));
-}
-
 // The averages move at every call of minimize(), also at those that only add up gradients.
 TEST(Averages, CountTheCallsOfAnUpdate) {
   const Optimizer optimizer = SGD({.learning_rate = 1.0, .ema = {.use_ema = true, .ema_momentum = 0.5}});

@@ -144,12 +144,12 @@ struct FactoredDirection {
   COHORT_ON_DEVICE T operator()(int64_t i, T d, T& mean) const {
     if (layer.rows == 0) {
       move_mean(mean, static_cast<double>(d * d), 1, args);
-      return d / root(mean);
+      return d / root_of_estimate(mean);
     }
     const int64_t row = i / layer.columns;
     const int64_t matrix = row / layer.rows;
     const T factor = static_cast<T>(static_cast<double>(rows[row]) / means[matrix]);
-    return d / root(factor * columns[matrix * layer.columns + i % layer.columns]);
+    return d / root_of_estimate(factor * columns[matrix * layer.columns + i % layer.columns]);
   }
 
   const Factored& layer;

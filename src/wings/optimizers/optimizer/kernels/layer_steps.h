@@ -9,6 +9,17 @@ namespace cohort::kernels::COHORT_ISA {
 
 namespace {
 
+// Returns the root of Adafactor's estimate of a squared gradient, at least that of the smallest normal number. The
+// product of the means of a row and a column may underflow where both had no gradient; 0 / 0 would be NaN then.
+COHORT_ON_DEVICE inline float root_of_estimate(float square) {
+  constexpr float kLeast = 1.17549435e-38F;
+  return root(square < kLeast ? kLeast : square);
+}
+COHORT_ON_DEVICE inline double root_of_estimate(double square) {
+  constexpr double kLeast = 2.2250738585072014e-308;
+  return root(square < kLeast ? kLeast : square);
+}
+
 // A step whose length is a matter of norms has a direction, too. Its rate has the trust ratio in it.
 template <typename T>
 struct LambStep {

@@ -91,7 +91,7 @@ void blend(T* __restrict mean, const T* __restrict sum, int64_t n, const BlendAr
 template <typename T>
 void divide_by_root(T* __restrict g, const T* __restrict squares, int64_t n, double factor) {
   const T scale = static_cast<T>(factor);
-  for (int64_t i = 0; i < n; ++i) g[i] = g[i] / root(scale * squares[i]);
+  for (int64_t i = 0; i < n; ++i) g[i] = g[i] / root_of_estimate(scale * squares[i]);
 }
 
 template <typename T>

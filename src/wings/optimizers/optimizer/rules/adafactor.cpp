@@ -2,6 +2,7 @@
 // row and by column, so the rule takes whole parameters; a parameter of higher rank is a batch of matrices. The slots
 // have the parameter's size, as all slots have, and hold the means one after the other at their beginning.
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "base/kernels/kernels.h"
@@ -122,7 +123,10 @@ class AdafactorRule final : public PassRule<AdafactorRule> {
       columns.mul_(keep).add_(mean_over(matrices, 1, row_dim, context), 1.0 - keep);
       const torch::Tensor mean = mean_over(rows, 1, row_dim, context).unsqueeze(1);
       const torch::Tensor product = (rows / mean).unsqueeze(2) * columns.unsqueeze(1);
-      d.div_(product.sqrt_().view(p.sizes()));
+      // As root_of_estimate() does.
+      const double least =
+          d.scalar_type() == torch::kDouble ? std::numeric_limits<double>::min() : std::numeric_limits<float>::min();
+      d.div_(product.clamp_min_(least).sqrt_().view(p.sizes()));
     }
     const torch::Tensor length = root_mean_square(d, context).div_(options_.clip_threshold).clamp_min_(1.0);
     p.sub_(d.mul_(scale.clamp_min_(options_.epsilon_2).mul_(rate(context)).div_(length)));
