@@ -33,7 +33,7 @@ class SelfAttention final : public LayerModule, public DividedModule, public Pac
  public:
   // Those of queries, keys and values are packed.
   SelfAttention(const VisionTransformerOptions& options)
-      : PackedParameters({{"in_proj_weight", 3}, {"in_proj_bias", 3}}),
+      : PackedParameters{.runs = {{"in_proj_weight", 3}, {"in_proj_bias", 3}}},
         heads_(options.num_heads),
         dropout_(options.attention_dropout) {
     const int64_t size = options.hidden_dim;
