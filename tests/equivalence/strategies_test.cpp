@@ -61,9 +61,10 @@ TEST(EquivalenceTest, HasARowForEveryOptimizerThatHasAName) {
   std::string known;
   try {
     Optimizer("there is none of that name");
-  } catch (const NotFound& error) {
+  } catch (const Error& error) {  // NotFound, or Unimplemented in a build without the wing optimizers
     known = error.what();
   }
+  known = known.substr(0, known.find(", and others"));
   std::istringstream names(known.substr(known.find("there are ") + 10));
   std::size_t count = 0;
   for (std::string name; std::getline(names >> std::ws, name, ',');) {
