@@ -67,8 +67,10 @@ std::vector<TensorPiece> OptimizerState::pieces() const {
     }
     for (const FlatParameter& parameter : flat_.parameters()) {
       if (parameter.size > 0) continue;  // nobody has a part of the others
-      for (const SlotKind& slot : slots_of(parameter))
-        whole.emplace_back(parameter.name + "/" + slot.name, torch::empty(parameter.shape));
+      const std::vector<int64_t> shape = flat_.layout().whole_sizes(parameter.name, parameter.shape);
+      for (const SlotKind& slot : slots_of(parameter)) {
+        whole.emplace_back(parameter.name + "/" + slot.name, torch::empty(shape));
+      }
     }
   } else {
     const std::vector<Exchange::Slots> slots = exchange_.slots_of_all();

@@ -195,7 +195,8 @@ std::vector<TensorPiece> pieces_of(const MirroredModule& module, Commons commons
     const ParameterCut* cut = layout.find(first.name);
     const bool shared = SharedParameters::of(first.tensor) != nullptr;
     if (shared && first.tensor.numel() == 0) {  // nobody has a part of it
-      whole.emplace_back(first.name, torch::empty(first.tensor.sizes(), first.tensor.scalar_type()));
+      whole.emplace_back(
+          first.name, torch::empty(layout.whole_sizes(first.name, first.tensor.sizes()), first.tensor.scalar_type()));
     } else if (mine) {
       if (!mine->contains(first.name)) continue;
       if (cut == nullptr) pieces.push_back(whole_piece(first.name, first.tensor.detach()));

@@ -167,6 +167,8 @@ TEST(MeshExperiments, WrongStagesAreNamed) {
   expect(text, {"--mesh=batch=2", "--pipeline_schedule=gpipe"},
          "--pipeline_schedule=gpipe has no meaning without an axis of stages in --mesh");
   expect(text, {"--pipeline_microbatches=2"}, "--pipeline_microbatches=2 has no meaning without an axis of stages");
+  expect(text, {"--mesh=model=2,stage=2", "--sequence_parallel=true"},
+         "--sequence_parallel=true has no meaning with --mesh=model=2,stage=2, whose stages have all positions");
   expect(text, {"--mesh=sequence=2,stage=2"}, "the axis \"sequence\" divides inputs and the mesh is");
   expect(text, {"--mesh=pipeline=1,stage=2"}, "both pipeline and stage divide layers, wanted one axis that does");
   expect({"--experiment=mnist_mlp"}, {"--mesh=stage=5"},

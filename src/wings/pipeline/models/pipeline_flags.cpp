@@ -89,6 +89,10 @@ PipelineOptions options_of(const StrategyFlags& flags, const DeviceMesh& mesh, c
     fail<InvalidArgument>("[train] task.train_input_partition_dims and task.eval_input_partition_dims have no meaning ",
                           "with --mesh=", flags.mesh, ", whose axis of stages divides the layers");
   }
+  if (flags.sequence_parallel) {
+    fail<InvalidArgument>("[train] --sequence_parallel=true has no meaning with --mesh=", flags.mesh,
+                          ", whose stages have all positions between the products of their blocks");
+  }
   return {.mesh = mesh,
           .layout = flags.layout,
           .schedule = schedule_of(flags),
