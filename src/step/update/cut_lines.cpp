@@ -5,24 +5,21 @@
 namespace cohort {
 
 CutLines::CutLines(const StrategyCore& core, const FlatParameters& flat) : core_(core), flat_(flat) {
-  const std::size_t count = flat.parameters().size();
   for (int r = 0; r < core.num_local_replicas(); ++r) {
     auto& lines = lines_.emplace_back();
     std::vector<CutAxis>& axes = axes_.emplace_back();
     for (const Axis& axis : core.topology().axes()) {
       Communicator& line = core.group(axis.name, r);
       lines[axis.name] = [&line](torch::Tensor& numbers) { line.all_reduce({&numbers, 1}, ReduceOp::kSum); };
-      std::vector<char> is_cut(count, 0);
-      bool any = false;
-      for (std::size_t p = 0; p < count; ++p) {
+      std::vector<char> is_cut(flat.parameters().size(), 0);
+      for (std::size_t p = 0; p < is_cut.size(); ++p) {
         const ParameterCut* cut = flat.layout().find(flat.parameters()[p].name);
         is_cut[p] = static_cast<char>(cut != nullptr && cut->axis == axis.name);
-        any = any || is_cut[p] != 0;
       }
-      if (!any) continue;
+      const torch::Tensor cuts = torch::from_blob(is_cut.data(), {static_cast<int64_t>(is_cut.size())}, torch::kChar);
+      if (!cuts.any().item<bool>()) continue;
       const torch::Device device = flat.groups().front().copies[static_cast<std::size_t>(r)].device();
-      const auto size = static_cast<int64_t>(count);
-      axes.push_back({axis.name, torch::from_blob(is_cut.data(), {size}, torch::kChar).to(torch::kBool).to(device)});
+      axes.push_back({axis.name, cuts.to(torch::kBool).to(device)});
     }
   }
 }
