@@ -148,7 +148,7 @@ TEST(MeshOverWorkers, WorkersThatDifferAreNamed) {
                                   [&] {
                                     with_mesh({3, 2, 2, 3}, layout, none);
                                   });
-  expect_refused<InvalidArgument>("MultiWorkerMeshStrategy those of a cluster", [&] {
+  expect_refused<InvalidArgument>("the MultiWorker strategies those of a cluster", [&] {
     MeshStrategy(mesh_of({2, 1, 1, 2}), {.layout = layout});
   });
   expect_refused<InvalidArgument>("has no device of this process", [&] {

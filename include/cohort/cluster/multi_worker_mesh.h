@@ -13,15 +13,13 @@
 // alike. When a worker is lost, every call of the others that needs it throws Unavailable with its name.
 #pragma once
 
-#include <memory>
-
 #include "cohort/cluster/multi_worker_strategy.h"
 #include "cohort/parallel/mesh_strategy.h"
 
 namespace cohort {
 
-// The strategy of a worker; a handle as every Strategy.
-class MultiWorkerMeshStrategy : public Strategy {
+// The strategy of a worker on a mesh.
+class MultiWorkerMeshStrategy : public MultiWorkerStrategy {
  public:
   // Enters the cluster, as MultiWorkerMirroredStrategy does, with its errors. InvalidArgument, beside those of
   // MeshStrategy: the workers have other devices than the mesh, or differ in mesh, layout or exchange; some workers
@@ -29,13 +27,6 @@ class MultiWorkerMeshStrategy : public Strategy {
   // multiple or a divisor of those that share a model.
   explicit MultiWorkerMeshStrategy(const DeviceMesh& mesh, const MeshOptions& options = {},
                                    const ClusterOptions& cluster = {});
-
-  // Returns the number of workers, the chief included.
-  int num_workers() const;
-  // Returns the rank of this process among the workers; 0 is the chief.
-  int worker_rank() const;
-  // The group of workers, for barriers and values of one's own; null when there is one worker.
-  std::shared_ptr<Membership> membership() const;
 };
 
 }  // namespace cohort

@@ -16,30 +16,21 @@
 // name.
 #pragma once
 
-#include <memory>
-
 #include "cohort/cluster/multi_worker_strategy.h"
 #include "cohort/parallel/pipeline_strategy.h"
 
 namespace cohort {
 
-// The strategy of a worker; a handle as every Strategy. What run() returns is the same on all workers of a line of
-// stages if it is a tensor, or made of tensors by vectors, pairs and tuples. Tensors in values of other types, which
-// only a share of a single microbatch may return, have no values but on the last worker of the line.
-class MultiWorkerPipelineStrategy : public Strategy {
+// What run() returns is the same on all workers of a line of stages if it is a tensor, or made of tensors by vectors,
+// pairs and tuples. Tensors in values of other types, which only a share of a single microbatch may return, have no
+// values but on the last worker of the line.
+class MultiWorkerPipelineStrategy : public MultiWorkerStrategy {
  public:
   // Enters the cluster, as MultiWorkerMirroredStrategy does, with its errors. `options` has a mesh, whose devices are
   // those of the workers. InvalidArgument, beside the errors of PipelineStrategy: there is no mesh; the workers have
   // other devices than the mesh, other numbers of stages each, or differ in mesh, schedule, cut or exchange.
   // Unimplemented: `sharding`, devices of several types.
   explicit MultiWorkerPipelineStrategy(const PipelineOptions& options, const ClusterOptions& cluster = {});
-
-  // Returns the number of workers, the chief included.
-  int num_workers() const;
-  // Returns the rank of this process among the workers; 0 is the chief.
-  int worker_rank() const;
-  // The group of workers, for barriers and values of one's own; null when there is one worker.
-  std::shared_ptr<Membership> membership() const;
 };
 
 }  // namespace cohort

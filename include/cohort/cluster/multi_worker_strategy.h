@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/cluster/cluster_resolver.h"
@@ -48,6 +49,18 @@ struct CommunicationOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
 };
 
+// The cluster that a strategy on a mesh spans.
+struct ClusterOptions {
+  // The cluster; null: resolve_cluster(), which reads the environment. Without a cluster, or with a single task, the
+  // devices of the mesh are those of this process.
+  ClusterResolverPtr resolver = nullptr;
+  // Messages between workers. `bytes_per_pack` and `overlap` are refused (InvalidArgument): gradients leave after
+  // backward, in the messages of MeshOptions::exchange.
+  CommunicationOptions communication = {};
+  // The deadline of the start, heartbeats and security. The strategy sets `info` itself.
+  MembershipOptions membership = {};
+};
+
 struct MultiWorkerOptions {
   // The cluster; null: resolve_cluster(), which reads the environment. Without a cluster, or with a single task, the
   // strategy uses the devices of this process alone.
@@ -72,39 +85,33 @@ struct MultiWorkerOptions {
   std::optional<DeviceMesh> mesh = std::nullopt;
 };
 
-// The strategy of a worker; a handle as every Strategy.
-class MultiWorkerMirroredStrategy : public Strategy {
+// A strategy of several processes, each of which makes its own; a handle as every Strategy.
+class MultiWorkerStrategy : public Strategy {
  public:
-  // Enters the cluster: returns when all workers are there, says every few seconds who is missing, and gives up at the
-  // deadline (DeadlineExceeded). InvalidArgument: a malformed cluster, or this process is none of its workers.
-  // Unavailable: another worker has failed or ended meanwhile.
-  explicit MultiWorkerMirroredStrategy(const MultiWorkerOptions& options = {});
-
   // Returns what told the cluster.
   const ClusterResolverPtr& cluster_resolver() const { return resolver_; }
   // Returns the number of workers, the chief included.
   int num_workers() const;
   // Returns the rank of this process among the workers; 0 is the chief.
   int worker_rank() const;
-  // The group of workers, for barriers and values of one's own; null when there is one worker.
+  // Returns the group of workers, for barriers and values of one's own; null when there is one worker.
   std::shared_ptr<Membership> membership() const;
 
- private:
-  MultiWorkerMirroredStrategy(ClusterResolverPtr resolver, const MultiWorkerOptions& options);
+ protected:
+  // Takes a core and what told its cluster.
+  explicit MultiWorkerStrategy(std::pair<std::shared_ptr<StrategyCore>, ClusterResolverPtr> joined);
 
+ private:
   ClusterResolverPtr resolver_;
 };
 
-// The cluster that a strategy on a mesh spans.
-struct ClusterOptions {
-  // The cluster; null: resolve_cluster(), which reads the environment. Without a cluster, or with a single task, the
-  // devices of the mesh are those of this process.
-  ClusterResolverPtr resolver = nullptr;
-  // Messages between workers. `bytes_per_pack` and `overlap` are refused (InvalidArgument): gradients leave after
-  // backward, in the messages of MeshOptions::exchange.
-  CommunicationOptions communication = {};
-  // The deadline of the start, heartbeats and security. The strategy sets `info` itself.
-  MembershipOptions membership = {};
+// Data parallelism over workers, each with a copy of the model on every replica.
+class MultiWorkerMirroredStrategy : public MultiWorkerStrategy {
+ public:
+  // Enters the cluster: returns when all workers are there, says every few seconds who is missing, and gives up at the
+  // deadline (DeadlineExceeded). InvalidArgument: a malformed cluster, or this process is none of its workers.
+  // Unavailable: another worker has failed or ended meanwhile.
+  explicit MultiWorkerMirroredStrategy(const MultiWorkerOptions& options = {});
 };
 
 }  // namespace cohort

@@ -1,5 +1,5 @@
 #include "base/fail.h"
-#include "strategy/strategies/devices.h"
+#include "strategy/strategies/preset.h"
 
 namespace cohort {
 
@@ -16,9 +16,9 @@ StrategyPlan plan(const CentralStorageOptions& options) {
     fail<InvalidArgument>("[strategy] central_storage: cross_device_ops is \"", ops,
                           "\", but reductions run on the parameter device; wanted auto");
   }
-  StrategyPlan plan = local_plan("central_storage", choose_devices("central_storage", options.compute_devices));
+  StrategyPlan plan =
+      build_plan({.name = "central_storage", .devices = options.compute_devices, .exchange = options.exchange});
   plan.placement = make_central(plan.devices, parameter_device(options, plan.devices));
-  plan.exchange = options.exchange;
   plan.exchange.cross_device_ops = "reduction_to_one_device";
   return plan;
 }

@@ -54,22 +54,6 @@ std::vector<LogicalDevice> choose_worker_devices(std::string_view strategy, cons
   return devices;
 }
 
-const Topology& batch_topology(std::string_view strategy, const DeviceMesh& mesh) {
-  for (const Axis& axis : mesh.axes()) {
-    if (axis.role == AxisRole::kBatch) continue;
-    fail<InvalidArgument>("[strategy] ", strategy, ": the axis \"", axis.name, "\" of the mesh (", mesh.to_string(),
-                          ") does not carry the batch, but this strategy copies the whole model to every replica");
-  }
-  return mesh.topology();
-}
-
-void require_one_of(std::string_view strategy, const std::vector<std::string>& devices,
-                    const std::optional<DeviceMesh>& mesh) {
-  if (devices.empty() || !mesh) return;
-  fail<InvalidArgument>("[strategy] ", strategy, ": ", devices.size(), " devices came beside a mesh (",
-                        mesh->to_string(), "), which has its own; give one of them");
-}
-
 void require_lines(std::string_view speaker, const std::vector<LogicalDevice>& devices) {
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const torch::Device device = devices[i].torch_device;

@@ -1,14 +1,12 @@
 // The ways in which a strategy finds its devices.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cluster/local_place.h"
 #include "cohort/device.h"
-#include "cohort/device_mesh.h"
 #include "strategy/core.h"
 
 namespace cohort {
@@ -21,13 +19,6 @@ std::vector<LogicalDevice> choose_devices(std::string_view strategy, const std::
 // machine.
 std::vector<LogicalDevice> choose_worker_devices(std::string_view strategy, const std::vector<std::string>& names,
                                                  const LocalPlace& place);
-
-// Returns the topology of a mesh for a strategy that has a copy of every variable on each replica. InvalidArgument: an
-// axis does not carry the batch.
-const Topology& batch_topology(std::string_view strategy, const DeviceMesh& mesh);
-// Fails if devices came beside a mesh, which has its own.
-void require_one_of(std::string_view strategy, const std::vector<std::string>& devices,
-                    const std::optional<DeviceMesh>& mesh);
 
 // Fails unless the replicas on these devices can compute a step together, each waiting for the others within it.
 void require_lines(std::string_view speaker, const std::vector<LogicalDevice>& devices);

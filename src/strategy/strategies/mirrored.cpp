@@ -3,6 +3,7 @@
 #include "base/extension.h"
 #include "base/fail.h"
 #include "strategy/strategies/devices.h"
+#include "strategy/strategies/preset.h"
 
 namespace cohort {
 
@@ -41,17 +42,13 @@ std::vector<std::string> all_cpus_without_gpus() {
 }
 
 StrategyPlan mirrored_plan(const MirroredOptions& options) {
-  require_one_of("mirrored", options.devices, options.mesh);
-  std::vector<std::string> devices = options.devices;
-  if (options.mesh) {
-    const Topology& topology = batch_topology("mirrored", *options.mesh);
-    for (int r = 0; r < topology.size(); ++r) devices.push_back(topology.place(r).device.to_string());
-  }
-  if (devices.empty()) devices = all_cpus_without_gpus();
-  StrategyPlan plan = local_plan("mirrored", choose_devices("mirrored", devices));
-  if (options.mesh) plan.topology = options.mesh->topology();
-  plan.exchange = options.exchange;
-  plan.sharding = options.sharding;
+  StrategyPreset preset{.name = "mirrored",
+                        .devices = options.devices,
+                        .mesh = options.mesh,
+                        .exchange = options.exchange,
+                        .sharding = options.sharding};
+  if (preset.devices.empty() && !preset.mesh) preset.devices = all_cpus_without_gpus();
+  StrategyPlan plan = build_plan(preset);
   divide_inputs(plan, options);
   return plan;
 }

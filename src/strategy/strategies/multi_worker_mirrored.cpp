@@ -1,10 +1,8 @@
 #include "base/access.h"
 #include "base/fail.h"
-#include "base/log.h"
 #include "cohort/cluster/multi_worker_strategy.h"
 #include "collective/gradient_wire.h"
-#include "strategy/strategies/devices.h"
-#include "strategy/strategies/workers.h"
+#include "strategy/strategies/preset.h"
 #include "strategy/worker_group.h"
 
 namespace cohort {
@@ -13,11 +11,7 @@ namespace {
 
 constexpr const char* kName = "multi_worker_mirrored";
 
-// Says what workers have to agree on beside their devices.
-std::string sharding_of(const MultiWorkerOptions& options) {
-  return agreed_text(options.sharding) + ", mesh " + (options.mesh ? options.mesh->to_string() : "none");
-}
-
+// Says what workers have to agree on.
 std::string local_sgd_of(const MultiWorkerOptions& options) {
   const LocalSgdOptions& local = options.local_sgd;
   return c10::str("every ", local.sync_every, " updates after ", local.start_iter, ", rate ", local.outer_learning_rate,
@@ -25,7 +19,7 @@ std::string local_sgd_of(const MultiWorkerOptions& options) {
 }
 
 // Returns why gradients leave after backward whatever communication.overlap says, empty if they need not.
-std::string leave_after_backward(const MultiWorkerOptions& options, const StrategyPlan& plan) {
+std::string why_after_backward(const MultiWorkerOptions& options, const StrategyPlan& plan) {
   const bool on_gpus = !plan.devices.front().torch_device.is_cpu();
   if (GradientWire(options.exchange.gradient_compression).has_hook()) {
     return "where gradient_compression is " + options.exchange.gradient_compression;
@@ -38,69 +32,54 @@ std::string leave_after_backward(const MultiWorkerOptions& options, const Strate
   return "";
 }
 
-StrategyPlan plan(const ClusterResolver& resolver, const MultiWorkerOptions& options) {
-  const std::optional<TaskId> task = resolver.task();
-  require_one_of(kName, options.devices, options.mesh);
-  if (options.mesh) (void)batch_topology(kName, *options.mesh);
-  const std::vector<std::string> devices = options.mesh ? devices_in(kName, *options.mesh, task) : options.devices;
-  StrategyPlan plan = local_plan(kName, choose_worker_devices(kName, devices, local_place()));
-  plan.exchange = options.exchange;
-  plan.sharding = options.sharding;
-  plan.local_sgd = options.local_sgd;
-  plan.expects_workers = true;
-  require_known(options.communication);
-  const std::string after_backward = leave_after_backward(options, plan);
-  if (options.communication.overlap.value_or(false) && !after_backward.empty()) {
+void take_communication(StrategyPlan& plan, const MultiWorkerOptions& options) {
+  const CommunicationOptions& communication = options.communication;
+  const std::string after_backward = why_after_backward(options, plan);
+  if (communication.overlap.value_or(false) && !after_backward.empty()) {
     fail<InvalidArgument>("[strategy] ", kName, ": communication.overlap is true, but gradients leave after backward ",
                           after_backward);
   }
-  if (options.communication.bytes_per_pack > 0 && options.exchange.bytes_per_pack > 0) {
-    fail<InvalidArgument>("[strategy] ", kName, ": communication.bytes_per_pack is ",
-                          options.communication.bytes_per_pack, " and exchange.bytes_per_pack ",
-                          options.exchange.bytes_per_pack, "; give one of them");
+  if (communication.bytes_per_pack > 0 && options.exchange.bytes_per_pack > 0) {
+    fail<InvalidArgument>("[strategy] ", kName, ": communication.bytes_per_pack is ", communication.bytes_per_pack,
+                          " and exchange.bytes_per_pack ", options.exchange.bytes_per_pack, "; give one of them");
   }
-  if (options.communication.bytes_per_pack > 0) plan.exchange.bytes_per_pack = options.communication.bytes_per_pack;
-  const ClusterSpec cluster = training_cluster(kName, resolver.cluster_spec(), task);
-  if (cluster.empty()) {
-    log().info("[strategy] {}: one worker, with the devices of this process", kName);
-    if (options.mesh) plan.topology = batch_topology(kName, *options.mesh);
-    return plan;
-  }
-  join_workers(plan, {.cluster = cluster,
-                      .task = *task,
-                      .devices = plan.devices,
-                      .resolver = std::string(resolver.name()),
-                      .communication = options.communication,
-                      .membership = options.membership,
-                      .alike = {{"sharding", sharding_of(options)},
-                                {"local sgd", local_sgd_of(options)},
-                                {"gradient compression", compression_of(options.exchange)}}});
-  if (options.mesh) take_mesh(plan, *options.mesh);
-  return plan;
+  if (communication.bytes_per_pack > 0) plan.exchange.bytes_per_pack = communication.bytes_per_pack;
 }
 
-ClusterResolverPtr resolver_of(const MultiWorkerOptions& options) {
-  return options.resolver ? options.resolver : resolve_cluster();
+JoinedCore joined(const MultiWorkerOptions& options) {
+  const StrategyPreset preset{
+      .name = kName,
+      .devices = options.devices,
+      .mesh = options.mesh,
+      .exchange = options.exchange,
+      .sharding = options.sharding,
+      .cluster = resolved({options.resolver, options.communication, options.membership}),
+      .alike = {{"local sgd", local_sgd_of(options)}, {"gradient compression", compression_of(options.exchange)}}};
+  StrategyPlan plan = build_plan(preset);
+  plan.local_sgd = options.local_sgd;
+  take_communication(plan, options);
+  enter_cluster(plan, preset);
+  return joined_core(std::move(plan), preset);
 }
 
 }  // namespace
 
-MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const MultiWorkerOptions& options)
-    : MultiWorkerMirroredStrategy(resolver_of(options), options) {}
+MultiWorkerStrategy::MultiWorkerStrategy(JoinedCore joined)
+    : Strategy(std::move(joined.first)), resolver_(std::move(joined.second)) {}
 
-MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(ClusterResolverPtr resolver, const MultiWorkerOptions& options)
-    : Strategy(std::make_shared<StrategyCore>(plan(*resolver, options))), resolver_(std::move(resolver)) {}
-
-int MultiWorkerMirroredStrategy::num_workers() const {
+int MultiWorkerStrategy::num_workers() const {
   return Access::core(*this)->num_workers();
 }
 
-int MultiWorkerMirroredStrategy::worker_rank() const {
+int MultiWorkerStrategy::worker_rank() const {
   return Access::core(*this)->worker_rank();
 }
 
-std::shared_ptr<Membership> MultiWorkerMirroredStrategy::membership() const {
+std::shared_ptr<Membership> MultiWorkerStrategy::membership() const {
   return Access::core(*this)->workers().membership();
 }
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const MultiWorkerOptions& options)
+    : MultiWorkerStrategy(joined(options)) {}
 
 }  // namespace cohort

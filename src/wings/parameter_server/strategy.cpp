@@ -11,7 +11,7 @@
 #include "cohort/cluster/cluster_coordinator.h"
 #include "rpc/address.h"
 #include "rpc/security.h"
-#include "strategy/strategies/devices.h"
+#include "strategy/strategies/preset.h"
 #include "wings/parameter_server/server/server.h"
 #include "wings/parameter_server/state.h"
 #include "wings/parameter_server/worker/worker.h"
@@ -52,14 +52,14 @@ ParameterServerOptions checked(ParameterServerOptions options) {
 }
 
 StrategyPlan plan_of(const std::shared_ptr<ParameterServerState>& state) {
-  StrategyPlan plan = local_plan(kStrategyName, choose_devices(kStrategyName, state->options().devices));
+  const ParameterServerOptions& options = state->options();
+  StrategyPlan plan = build_plan({.name = kStrategyName, .devices = options.devices, .exchange = options.exchange});
   const LogicalDevice here = find_logical_device("/CPU:0");
   if (state->task().type == "evaluator") {
     plan.placement = make_central(plan.devices, here);
   } else {
     plan.placement = std::make_shared<ServersPlacement>(plan.devices, here, state);
   }
-  plan.exchange = state->options().exchange;
   const std::string& ops = plan.exchange.cross_device_ops;
   if (ops != "auto" && ops != "reduction_to_one_device") {
     fail<InvalidArgument>("[strategy] ", kStrategyName, ": cross_device_ops is \"", ops,

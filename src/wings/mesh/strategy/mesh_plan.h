@@ -10,7 +10,7 @@
 
 #include "cohort/device_mesh.h"
 #include "cohort/parallel/mesh_strategy.h"
-#include "strategy/strategies/devices.h"
+#include "strategy/strategies/preset.h"
 
 namespace cohort {
 
@@ -25,10 +25,10 @@ struct MeshExtras {
 std::shared_ptr<const ParameterLayout> divide_module(const std::shared_ptr<StrategyCore>& core,
                                                      const std::vector<std::shared_ptr<torch::nn::Module>>& copies);
 
-// Returns a plan with the layout and the exchange of the options, over these devices of this process; its topology is
-// not yet that of the mesh. Errors: see MeshStrategy.
-StrategyPlan mesh_plan(const std::string& name, const DeviceMesh& mesh, const MeshOptions& options,
-                       const std::vector<std::string>& devices);
+// Returns the preset of a strategy on a mesh, and the plan of such a preset. Errors: see MeshStrategy.
+StrategyPreset mesh_preset(const std::string& name, const DeviceMesh& mesh, const MeshOptions& options);
+StrategyPlan mesh_plan(const StrategyPreset& preset, const MeshOptions& options);
+
 // Says in a plan how replicas have parts of parameters (ModelDivider).
 void divide_model(StrategyPlan& plan, const DeviceMesh& mesh, const LayoutMap& layout);
 
@@ -36,9 +36,5 @@ void divide_model(StrategyPlan& plan, const DeviceMesh& mesh, const LayoutMap& l
 // not as many as these replicas, or examples or channels would be cut.
 void divide_inputs_along(StrategyPlan& plan, std::string_view speaker, const std::string& axis,
                          const std::vector<int64_t>& train_dims, const std::vector<int64_t>& eval_dims);
-
-// Says in a plan, whose topology is that of the mesh, how the inputs are divided along the mesh's axis for it, if it
-// has one, and how positions attend to each other. Errors: see MeshStrategy.
-void divide_inputs(StrategyPlan& plan, const DeviceMesh& mesh, const MeshOptions& options);
 
 }  // namespace cohort

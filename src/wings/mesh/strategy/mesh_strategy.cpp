@@ -33,14 +33,6 @@ void require_layout(const DeviceMesh& mesh, const LayoutMap& layout) {
   }
 }
 
-void require_no_stages(const DeviceMesh& mesh) {
-  for (const Axis& axis : mesh.axes()) {
-    if (axis.role != AxisRole::kStage) continue;
-    fail<InvalidArgument>("[mesh] the axis \"", axis.name, "\" of the mesh ", mesh.to_string(),
-                          " divides the layers of the model; PipelineStrategy takes such a mesh");
-  }
-}
-
 // Returns the axis along which positions are divided between products that are.
 std::string only_model_axis(const DeviceMesh& mesh) {
   std::vector<std::string> names;
@@ -53,25 +45,8 @@ std::string only_model_axis(const DeviceMesh& mesh) {
                         ", wanted one, along which the layout cuts");
 }
 
-// Returns the plan of a mesh whose devices are all of this process.
-StrategyPlan plan_here(const DeviceMesh& mesh, const MeshOptions& options) {
-  std::vector<std::string> names;
-  for (int r = 0; r < mesh.size(); ++r) {
-    const DeviceSpec& device = mesh.topology().place(r).device;
-    if (device.job != "localhost") {
-      fail<InvalidArgument>("[mesh] ", device.to_string(), " belongs to a task of a cluster; MeshStrategy uses the ",
-                            "devices of its own process only, MultiWorkerMeshStrategy those of a cluster");
-    }
-    names.push_back(device.to_string());
-  }
-  StrategyPlan plan = mesh_plan("mesh", mesh, options, names);
-  plan.topology = mesh.topology();
-  divide_inputs(plan, mesh, options);
-  return plan;
-}
-
-}  // namespace
-
+// Says in a plan how the inputs are divided along the mesh's axis for it, if it has one, and how positions attend to
+// each other.
 void divide_inputs(StrategyPlan& plan, const DeviceMesh& mesh, const MeshOptions& options) {
   std::vector<std::string> space;
   for (const Axis& axis : mesh.axes()) {
@@ -97,6 +72,8 @@ void divide_inputs(StrategyPlan& plan, const DeviceMesh& mesh, const MeshOptions
   divide_inputs_along(plan, "mesh", space[0], train, options.eval_input_partition_dims);
 }
 
+}  // namespace
+
 void divide_model(StrategyPlan& plan, const DeviceMesh& mesh, const LayoutMap& layout) {
   require_layout(mesh, layout);
   require_lines("[mesh]", plan.devices);
@@ -104,18 +81,23 @@ void divide_model(StrategyPlan& plan, const DeviceMesh& mesh, const LayoutMap& l
   plan.divide = divide_module;
 }
 
-StrategyPlan mesh_plan(const std::string& name, const DeviceMesh& mesh, const MeshOptions& options,
-                       const std::vector<std::string>& devices) {
-  require_no_stages(mesh);
-  StrategyPlan plan = local_plan(name, choose_devices(name, devices));
-  divide_model(plan, mesh, options.layout);
-  if (options.sequence_parallel) plan.extras.get<MeshExtras>().positions_axis = only_model_axis(mesh);
-  plan.exchange = options.exchange;
-  plan.sharding = options.sharding;
+StrategyPreset mesh_preset(const std::string& name, const DeviceMesh& mesh, const MeshOptions& options) {
+  return {.name = name,
+          .mesh = mesh,
+          .divides = {AxisRole::kModel, AxisRole::kSpace},
+          .exchange = options.exchange,
+          .sharding = options.sharding};
+}
+
+StrategyPlan mesh_plan(const StrategyPreset& preset, const MeshOptions& options) {
+  StrategyPlan plan = build_plan(preset);
+  divide_model(plan, *preset.mesh, options.layout);
+  if (options.sequence_parallel) plan.extras.get<MeshExtras>().positions_axis = only_model_axis(*preset.mesh);
+  divide_inputs(plan, *preset.mesh, options);
   return plan;
 }
 
 MeshStrategy::MeshStrategy(const DeviceMesh& mesh, const MeshOptions& options)
-    : Strategy(std::make_shared<StrategyCore>(plan_here(mesh, options))) {}
+    : Strategy(std::make_shared<StrategyCore>(mesh_plan(mesh_preset("mesh", mesh, options), options))) {}
 
 }  // namespace cohort

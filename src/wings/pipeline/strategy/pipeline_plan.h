@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "cohort/parallel/pipeline_strategy.h"
-#include "strategy/core.h"
+#include "strategy/strategies/preset.h"
 #include "wings/pipeline/strategy/pipeline.h"
 
 namespace cohort {
@@ -19,18 +19,12 @@ struct PipelineExtras {
 // Returns the mesh's axis of stages. InvalidArgument, Unimplemented: see PipelineOptions::mesh.
 const Axis& stages_of(const DeviceMesh& mesh);
 
-// Fails with Unimplemented unless the stages that this process has of each line, so many that follow each other, are on
-// CPUs or on one and the same GPU.
-void require_lines_here(const std::vector<LogicalDevice>& devices, std::size_t stages);
-
-// Says in a plan which parameters are cut along axes of the mesh. Errors: see PipelineOptions::layout.
-void take_layout(StrategyPlan& plan, const PipelineOptions& options);
-
-// Returns the plan of a pipeline whose stages are all in this process. Errors: see PipelineOptions.
-StrategyPlan pipeline_plan(const PipelineOptions& options);
-
-// Says in a plan how replicas run the stages of the setup, of which it takes the schedule, the cut and most_alive from
-// the options. Errors: see PipelineOptions.
-void take_schedule(StrategyPlan& plan, const PipelineOptions& options, PipelineSetup setup);
+// Returns the preset of a pipeline, whose replicas are runs of stages that one process has of a line. InvalidArgument,
+// Unimplemented: see PipelineOptions::mesh.
+StrategyPreset pipeline_preset(const std::string& name, const PipelineOptions& options);
+// Returns the plan of such a preset, before the processes have met. Errors: see PipelineOptions.
+StrategyPlan pipeline_plan(const StrategyPreset& preset, const PipelineOptions& options);
+// Says in the plan, when they have, how replicas run their stages. Errors: see PipelineOptions.
+void take_stages(StrategyPlan& plan, const StrategyPreset& preset, const PipelineOptions& options);
 
 }  // namespace cohort
