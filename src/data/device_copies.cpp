@@ -32,6 +32,12 @@ DeviceCopies::DeviceCopies(const StrategyCore& core, const InputOptions& options
   }
 }
 
+std::unique_ptr<DeviceCopies> make_device_copies(const StrategyCore& core, const InputOptions& options, bool has_map) {
+  const auto on_host = [&](int replica) { return core.backend(replica).is_host(); };
+  if (!has_map && std::all_of(core.share_leaders().begin(), core.share_leaders().end(), on_host)) return nullptr;
+  return std::make_unique<DeviceCopies>(core, options);
+}
+
 ArrivingShares DeviceCopies::begin(Shares shares, const DeviceMap* map) {
   ArrivingShares arriving{.shares = std::move(shares), .arrivals = {}};
   for (std::size_t i = 0; i < arriving.shares.size(); ++i) {

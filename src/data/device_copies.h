@@ -45,4 +45,7 @@ class DeviceCopies {
   std::vector<Line> lines_;
 };
 
+// Makes the copies of a strategy's shares. Null: all replicas are on the host, and there is no map.
+std::unique_ptr<DeviceCopies> make_device_copies(const StrategyCore& core, const InputOptions& options, bool has_map);
+
 }  // namespace cohort

@@ -72,7 +72,7 @@ class Preparation {
       : steps_(std::move(steps)),
         map_(std::move(map)),
         compared_(core.shares_pipeline()),
-        copies_(core, options),
+        copies_(make_device_copies(core, options, map_ != nullptr)),
         steps_ahead_(bounded_sum(1, std::max<int64_t>(0, options.prefetch_steps))) {
     core.memory_holders().add(std::weak_ptr<const HoldsMemory>(staged_));
   }
@@ -89,7 +89,8 @@ class Preparation {
   ArrivingShares begin_copies(Shares shares, const DeviceMap* map) {
     const int64_t digest = compared_ ? digest_of(shares) : 0;
     staged_->note(shares, steps_ahead_);
-    ArrivingShares arriving = copies_.begin(std::move(shares), map);
+    if (!copies_) return {.shares = std::move(shares), .digest = digest, .arrivals = {}};
+    ArrivingShares arriving = copies_->begin(std::move(shares), map);
     arriving.digest = digest;
     return arriving;
   }
@@ -104,8 +105,8 @@ class Preparation {
  private:
   std::unique_ptr<StepSource> steps_;
   DeviceMapPtr map_;
-  bool compared_;  // other workers take the same shares
-  DeviceCopies copies_;
+  bool compared_;                         // other workers take the same shares
+  std::unique_ptr<DeviceCopies> copies_;  // null: shares stay as they are
   int64_t steps_ahead_;
   std::shared_ptr<StagedBatches> staged_ = std::make_shared<StagedBatches>();
   bool ended_ = false;  // a restored input had ended
@@ -183,7 +184,7 @@ class DistributedSource {
     if (restored_.empty()) {
       std::optional<ArrivingShares> step = ahead_ ? ahead_->take() : preparation_->next();
       if (!step) return std::nullopt;
-      step->wait();
+      if (!step->arrivals.empty()) step->wait();
       return JointSteps::OwnStep{.shares = std::move(step->shares), .digest = step->digest};
     }
     std::optional<JointSteps::OwnStep> step = std::move(restored_.front());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <future>
+#include <optional>
 #include <set>
 
 #include "base/cpu_threads.h"
@@ -303,7 +304,8 @@ void StrategyCore::call(detail::Job& job, int local_id) {
   // From an empty share nobody can tell how many values an example has: where there is one the replicas do not go by
   // the sizes of their shares.
   own.begin_run(job.global_size, job.global_size < 0 || job.some_empty ? -1 : job.share_sizes[local]);
-  const NearProcessors bound(near_[local]);
+  std::optional<NearProcessors> bound;
+  if (!near_[local].empty()) bound.emplace(near_[local]);
   try {
     runners_[local]->run(job, own);
   } catch (c10::Error& error) {

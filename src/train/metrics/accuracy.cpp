@@ -4,7 +4,6 @@
 
 #include "base/fail.h"
 #include "cohort/train/basic_metrics.h"
-#include "strategy/divided.h"
 #include "train/losses/support.h"
 #include "train/metrics/mean_metric.h"
 
@@ -27,10 +26,10 @@ int64_t count_hits(const torch::Tensor& prediction, const torch::Tensor& labels)
   return hits;
 }
 
-// One pass without operations of LibTorch, each of which costs more than all of this on a training step's few rows.
+// Returns whether one pass over the memory of both can do it. A divided prediction has none.
 bool counts_on_cpu(const torch::Tensor& prediction, const torch::Tensor& labels) {
-  return prediction.is_cpu() && prediction.dim() == 2 && prediction.size(1) > 0 && prediction.is_contiguous() &&
-         labels.is_contiguous() &&
+  return prediction.is_cpu() && prediction.has_storage() && prediction.dim() == 2 && prediction.size(1) > 0 &&
+         prediction.is_contiguous() && labels.is_contiguous() &&
          (prediction.scalar_type() == torch::kFloat || prediction.scalar_type() == torch::kDouble);
 }
 
@@ -58,8 +57,7 @@ class SparseAccuracy : public MeanMetric, public TakesParts {
               const torch::Tensor& weight) const override {
     if (weight.defined() || !is_sparse(y, prediction)) return MeanMetric::update(state, y, prediction, weight);
     const torch::Tensor labels = fit_labels(speaker_, y, prediction, -1);
-    if (is_divided(prediction) || !counts_on_cpu(prediction, labels))
-      return MeanMetric::update(state, y, prediction, weight);
+    if (!counts_on_cpu(prediction, labels)) return MeanMetric::update(state, y, prediction, weight);
     const int64_t hits = prediction.scalar_type() == torch::kFloat ? count_hits<float>(prediction, labels)
                                                                    : count_hits<double>(prediction, labels);
     state.add(0, static_cast<double>(hits));

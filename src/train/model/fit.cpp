@@ -85,9 +85,10 @@ class FitRun final : public Rounds, public TrainingRun {
     const int64_t most = options_.steps_per_epoch > 0 ? options_.steps_per_epoch - start_.batch : kUntilTheEnd;
     const int64_t together = state_.steps_per_execution();
     int64_t first = batches_done_ - batches_done_ % together;  // of those between two calls of the callbacks
-    StepsTogether launches(*Access::core(state_.strategy()), together);
+    std::optional<StepsTogether> launches;
+    if (together > 1) launches.emplace(*Access::core(state_.strategy()), together);
     const auto tell_end = [&] {
-      launches.begin();
+      if (launches) launches->begin();
       run_.batch = batches_done_ - 1;
       run_.steps = batches_done_ - first;
       first = batches_done_;
@@ -96,7 +97,7 @@ class FitRun final : public Rounds, public TrainingRun {
     const auto begin = [&] {
       refresh(start_.epoch, batches_done_);
       if (batches_done_ == first) listeners_.tell(Moment::kStepBegin);
-      if (batches_done_ == first || batches_done_ == start_.batch) launches.announce();
+      if (launches && (batches_done_ == first || batches_done_ == start_.batch)) launches->announce();
     };
     const auto end = [&] {
       refresh(start_.epoch, batches_done_++);

@@ -137,8 +137,9 @@ std::vector<OutputShare> ModelState::judge(const Replica& replica, const Example
     if (taker == nullptr || !taker->takes_parts()) predictions[i] = whole_of(predictions[i]);
   }
   SequentialModule* const layers = layers_of(replica);
-  const torch::Tensor mask = layers == nullptr ? torch::Tensor() : whole_of(layers->take_output_mask());
+  torch::Tensor mask = layers == nullptr ? torch::Tensor() : layers->take_output_mask();
   if (mask.defined()) {  // as a mask of the examples
+    mask = whole_of(mask);
     if (share.mask.defined()) require_whole_share("a mask that layers make, beside one of the examples,");
     Example counted = share;
     counted.mask = share.mask.defined() ? share.mask.logical_and(mask) : mask;
