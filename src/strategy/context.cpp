@@ -25,6 +25,11 @@ bool beside_others() {
   return replica != nullptr && Access::core(*replica).launch().has_threads();
 }
 
+bool is_elsewhere() {
+  const ReplicaScope* const call = thread_context().replica_scope;
+  return call != nullptr && call->elsewhere();
+}
+
 void meet_replicas(std::string_view what, void* mine, const std::function<void(std::span<void* const>)>& lead) {
   require_whole_share(what);
   const Replica& replica = *thread_context().replica;

@@ -28,6 +28,9 @@ Replica* replica_among_others();
 // Returns whether this thread runs a replica beside others of this process.
 bool beside_others();
 
+// Returns whether this thread is in a part of a model that another process computes.
+bool is_elsewhere();
+
 // Joins the local replicas of the run that this thread's replica is in (Launch::meet). There has to be one.
 void meet_replicas(std::string_view what, void* mine, const std::function<void(std::span<void* const>)>& lead);
 

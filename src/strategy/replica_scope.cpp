@@ -34,11 +34,6 @@ void require_whole_model(std::string_view what) {
                       "minimize() is for pipelines");
 }
 
-bool is_elsewhere() {
-  const ReplicaScope* const call = thread_context().replica_scope;
-  return call != nullptr && call->elsewhere();
-}
-
 void at_end_of_step(const Replica& replica, std::function<void(const Replica&)> act) {
   ReplicaScope* const call = thread_context().replica_scope;
   if (call == nullptr) return act(replica);

@@ -82,9 +82,6 @@ class ReplicaScope {
   std::vector<c10::Storage> written_;  // kept, so that no other tensor gets the same memory
 };
 
-// Returns whether this thread is in a part of a model that another process computes.
-bool is_elsewhere();
-
 // Fails with Unimplemented if this thread gets a part of a share: `what` needs all of it. Without a batch a function
 // gets all there is at once.
 void require_whole_share(std::string_view what);

@@ -36,6 +36,16 @@ void check_input(const std::string& layer, std::string_view type, const torch::T
   fail_called(layer, type, x, shape);
 }
 
+torch::Tensor penalty_of(std::initializer_list<Regularized> parameters) {
+  torch::Tensor sum;
+  for (const auto& [regularizer, parameter] : parameters) {
+    if (!regularizer || !parameter.defined() || !parameter.requires_grad()) continue;
+    const torch::Tensor cost = regularizer(parameter);
+    sum = sum.defined() ? sum + cost : cost;
+  }
+  return sum;
+}
+
 Layer::Layer(std::shared_ptr<const LayerKind> kind, std::string name, bool trainable)
     : kind_(std::move(kind)), name_(std::move(name)), trainable_(trainable) {
   if (!kind_) fail<InvalidArgument>("[layers] a layer needs a kind, got none");

@@ -26,14 +26,4 @@ Regularizer Regularizer::parse(std::string_view name) {
   fail<NotFound>("[layers] there is no regularizer \"", name, "\"; there are l1, l2, l1_l2");
 }
 
-torch::Tensor penalty_of(std::initializer_list<Regularized> parameters) {
-  torch::Tensor sum;
-  for (const auto& [regularizer, parameter] : parameters) {
-    if (!regularizer || !parameter.defined() || !parameter.requires_grad()) continue;
-    const torch::Tensor cost = regularizer(parameter);
-    sum = sum.defined() ? sum + cost : cost;
-  }
-  return sum;
-}
-
 }  // namespace cohort
