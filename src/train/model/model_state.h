@@ -147,6 +147,8 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
                         const std::vector<double>& scales) const;
   // Runs a step, as a function where it can be one.
   PerReplica<NamedTensors> run_step(StepKind kind, const GlobalBatch& batch, const StepFunctions::Body& body);
+  std::optional<PerReplica<NamedTensors>> run_function(StepKind kind, const GlobalBatch& batch,
+                                                       const StepFunctions::Body& body);
   void make_functions(const CompileOptions& options);
   void record(const Replica& replica, int64_t examples, const std::vector<OutputShare>& outputs,
               const ShareLosses& losses);

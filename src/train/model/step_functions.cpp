@@ -17,22 +17,23 @@ std::unique_ptr<StepFunctions> make_step_functions(const Strategy& strategy, con
   return maker.make(strategy, speaker, records);
 }
 
-PerReplica<NamedTensors> ModelState::run_step(StepKind kind, const GlobalBatch& batch,
-                                              const StepFunctions::Body& body) {
-  if (functions_ && functions_->takes(kind, batch)) {
-    if (kind != StepKind::kPredict) {
-      loss_metric_.prepare();
-      for (MirroredMetric& each : output_losses_) each.prepare();
-      for (Measured& each : metrics_) each.metric.prepare();
-    }
-    const std::shared_ptr<const void> more = kind == StepKind::kTrain ? after_update_.token : nullptr;
-    if (auto results = functions_->run(kind, batch, body, more)) return std::move(*results);
-    // A recording that was given up may have come as far as to gradients.
-    for (const auto& copy : module_.copies()) {
-      for (torch::Tensor& parameter : copy->parameters()) parameter.mutable_grad() = torch::Tensor();
-    }
+// Returns nothing where the step is none of the functions, or cannot be recorded.
+std::optional<PerReplica<NamedTensors>> ModelState::run_function(StepKind kind, const GlobalBatch& batch,
+                                                                 const StepFunctions::Body& body) {
+  if (!functions_->takes(kind, batch)) return std::nullopt;
+  if (kind != StepKind::kPredict) {
+    loss_metric_.prepare();
+    for (MirroredMetric& each : output_losses_) each.prepare();
+    for (Measured& each : metrics_) each.metric.prepare();
   }
-  return strategy_.run(body, batch);
+  const std::shared_ptr<const void> more = kind == StepKind::kTrain ? after_update_.token : nullptr;
+  std::optional<PerReplica<NamedTensors>> results = functions_->run(kind, batch, body, more);
+  if (results) return results;
+  // A recording that was given up may have come as far as to gradients.
+  for (const auto& copy : module_.copies()) {
+    for (torch::Tensor& parameter : copy->parameters()) parameter.mutable_grad() = torch::Tensor();
+  }
+  return std::nullopt;
 }
 
 }  // namespace cohort

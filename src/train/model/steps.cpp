@@ -2,6 +2,7 @@
 #include "base/access.h"
 #include "base/tracer.h"
 #include "cohort/trace.h"
+#include "strategy/context.h"
 #include "strategy/core.h"
 #include "strategy/divided.h"
 #include "strategy/replica_scope.h"
@@ -129,6 +130,14 @@ void ModelState::test_step(const GlobalBatch& batch) {
   };
   if (!scales.empty()) return static_cast<void>(strategy_.run(body, batch));
   run_step(StepKind::kTest, batch, body);
+}
+
+PerReplica<NamedTensors> ModelState::run_step(StepKind kind, const GlobalBatch& batch,
+                                              const StepFunctions::Body& body) {
+  if (functions_) {
+    if (auto results = run_function(kind, batch, body)) return std::move(*results);
+  }
+  return strategy_.run(body, batch);
 }
 
 PerReplica<NamedTensors> ModelState::predict_step(const GlobalBatch& batch) {
