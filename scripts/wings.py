@@ -2,7 +2,7 @@
 import pathlib
 import re
 
-UMBRELLAS = {"cluster", "cohort", "data", "layers", "losses", "metrics", "models", "parallel", "train"}
+UMBRELLAS = {"cluster", "cohort", "data", "layers", "layouts", "losses", "metrics", "models", "parallel", "train", "zoo"}
 INCLUDE = re.compile(r'^#include "([^"]+)"', re.M)
 
 

@@ -8,7 +8,7 @@
 #include "cohort/models/zoo.h"
 #include "cohort/strategy.h"
 #include "cohort/train.h"
-#include "models/zoo/blocks.h"
+#include "wings/vision/models/blocks.h"
 
 namespace cohort::models::one_value_test {
 namespace {

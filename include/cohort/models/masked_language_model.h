@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cohort/models/experiment.h"
-#include "cohort/models/zoo.h"
+#include "cohort/models/text_models.h"
 
 namespace cohort {
 

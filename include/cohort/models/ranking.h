@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "cohort/models/dlrm.h"
 #include "cohort/models/experiment.h"
-#include "cohort/models/zoo.h"
 
 namespace cohort {
 

@@ -2,7 +2,7 @@
 
 #include "base/extension.h"
 #include "base/fail.h"
-#include "cohort/models/layouts.h"
+#include "cohort/models/pipeline_cut.h"
 
 namespace cohort::layouts {
 

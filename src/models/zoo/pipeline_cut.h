@@ -1,4 +1,4 @@
-// Where a pipeline cuts models: the parts of layouts::pipeline_cut() (cohort/models/layouts.h).
+// Where a pipeline cuts models: the parts of layouts::pipeline_cut() (cohort/models/pipeline_cut.h).
 #pragma once
 
 #include <torch/types.h>

@@ -8,8 +8,8 @@
 #include <cmath>
 
 #include "base/fail.h"
-#include "cohort/models/zoo.h"
-#include "models/zoo/blocks.h"
+#include "cohort/models/dlrm.h"
+#include "models/zoo/parts.h"
 #include "strategy/row_table.h"
 #include "train/layers/dense_product.h"
 #include "train/layers/support.h"

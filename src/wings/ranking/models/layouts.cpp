@@ -1,4 +1,4 @@
-#include "cohort/models/layouts.h"
+#include "cohort/models/dlrm.h"
 
 #include <c10/util/StringUtil.h>
 

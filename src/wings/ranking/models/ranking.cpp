@@ -5,7 +5,7 @@
 
 #include "base/fail.h"
 #include "cohort/data/datasets.h"
-#include "cohort/models/layouts.h"
+#include "cohort/models/dlrm.h"
 #include "cohort/train/basic_losses.h"
 #include "cohort/train/basic_metrics.h"
 #include "cohort/train/more_metrics.h"

@@ -9,10 +9,10 @@
 #include <cmath>
 
 #include "base/fail.h"
-#include "cohort/models/zoo.h"
+#include "cohort/models/text_models.h"
 #include "cohort/parallel/stages.h"
 #include "cohort/train/layers/remat.h"
-#include "models/zoo/blocks.h"
+#include "models/zoo/parts.h"
 #include "strategy/divided.h"
 #include "strategy/divides_positions.h"
 #include "train/layers/dense_product.h"

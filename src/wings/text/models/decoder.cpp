@@ -8,11 +8,11 @@
 
 #include "base/fail.h"
 #include "base/libtorch_compat.h"
-#include "cohort/models/zoo.h"
+#include "cohort/models/text_models.h"
 #include "cohort/parallel/stages.h"
 #include "cohort/train/layers/remat.h"
 #include "device/backend.h"
-#include "models/zoo/blocks.h"
+#include "models/zoo/parts.h"
 #include "strategy/divided.h"
 #include "strategy/divides_positions.h"
 #include "train/layers/leaves_parts.h"

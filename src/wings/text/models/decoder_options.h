@@ -1,7 +1,7 @@
 // The checks of a decoder's options.
 #pragma once
 
-#include "cohort/models/zoo.h"
+#include "cohort/models/text_models.h"
 
 namespace cohort::models {
 

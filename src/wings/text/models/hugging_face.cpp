@@ -9,7 +9,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/regular_file.h"
-#include "cohort/models/zoo.h"
+#include "cohort/models/text_models.h"
 #include "wings/text/models/decoder_options.h"
 
 namespace cohort::models {

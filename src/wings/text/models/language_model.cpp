@@ -7,7 +7,7 @@
 
 #include "base/fail.h"
 #include "cohort/data/datasets.h"
-#include "cohort/models/layouts.h"
+#include "cohort/models/text_models.h"
 #include "cohort/train/basic_losses.h"
 #include "cohort/train/basic_metrics.h"
 #include "models/tasks/epoch.h"

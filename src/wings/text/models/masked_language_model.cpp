@@ -4,7 +4,7 @@
 #include <ATen/Functions.h>
 
 #include "base/fail.h"
-#include "cohort/models/layouts.h"
+#include "cohort/models/text_models.h"
 #include "cohort/train/basic_losses.h"
 #include "cohort/train/basic_metrics.h"
 #include "models/tasks/epoch.h"

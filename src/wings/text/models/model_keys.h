@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cohort/models/config.h"
-#include "cohort/models/zoo.h"
+#include "cohort/models/text_models.h"
 
 namespace cohort {
 

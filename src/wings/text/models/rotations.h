@@ -4,7 +4,7 @@
 
 #include <torch/types.h>
 
-#include "cohort/models/zoo.h"
+#include "cohort/models/text_models.h"
 
 namespace cohort::models {
 

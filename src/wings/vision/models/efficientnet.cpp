@@ -7,9 +7,10 @@
 #include <cmath>
 
 #include "base/fail.h"
-#include "cohort/models/zoo.h"
+#include "cohort/models/image_models.h"
 #include "device/layout.h"
-#include "models/zoo/blocks.h"
+#include "models/zoo/parts.h"
+#include "wings/vision/models/blocks.h"
 
 namespace cohort::models {
 

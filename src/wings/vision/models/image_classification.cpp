@@ -4,7 +4,8 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "cohort/models/layouts.h"
+#include "cohort/models/image_models.h"
+#include "cohort/models/pipeline_cut.h"
 #include "models/mnist.h"
 #include "models/run/partitions.h"
 #include "models/tasks/epoch.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cohort/models/image_classification.h"
-#include "cohort/models/zoo.h"
+#include "cohort/models/image_models.h"
 
 namespace cohort {
 

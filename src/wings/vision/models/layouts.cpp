@@ -1,4 +1,4 @@
-#include "cohort/models/layouts.h"
+#include "cohort/models/image_models.h"
 
 #include "models/zoo/pipeline_cut.h"
 

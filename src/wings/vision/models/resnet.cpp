@@ -4,9 +4,9 @@
 #include <torch/nn/modules/linear.h>
 
 #include "base/fail.h"
-#include "cohort/models/zoo.h"
+#include "cohort/models/image_models.h"
 #include "device/layout.h"
-#include "models/zoo/blocks.h"
+#include "wings/vision/models/blocks.h"
 
 namespace cohort::models {
 

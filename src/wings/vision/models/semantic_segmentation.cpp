@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "cohort/models/layouts.h"
-#include "cohort/models/zoo.h"
+#include "cohort/models/image_models.h"
+#include "cohort/models/pipeline_cut.h"
 #include "cohort/train/iou.h"
 #include "models/run/partitions.h"
 #include "models/tasks/epoch.h"

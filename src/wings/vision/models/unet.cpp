@@ -5,10 +5,11 @@
 #include <torch/nn/init.h>
 
 #include "base/fail.h"
-#include "cohort/models/zoo.h"
+#include "cohort/models/image_models.h"
 #include "cohort/parallel/stages.h"
 #include "device/layout.h"
-#include "models/zoo/blocks.h"
+#include "models/zoo/parts.h"
+#include "wings/vision/models/blocks.h"
 
 namespace cohort::models {
 
