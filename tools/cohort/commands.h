@@ -10,13 +10,9 @@ namespace cohort::cli {
 
 // Runs a subcommand and returns the exit status. The functions below add a subcommand's flags to `app` and return it.
 using Command = std::function<int()>;
-// Adds `checkpoint`, which looks into checkpoints.
-Command add_checkpoint(CLI::App& app);
 Command add_devices(CLI::App& app);
 // Adds `describe`, which prints the flags of the other subcommands of `whole`.
 Command add_describe(CLI::App& app, const CLI::App& whole);
-// Adds `report`, which makes a page that shows runs.
-Command add_report(CLI::App& app);
 
 // A subcommand. Those of wings are extensions (src/base/extension.h).
 struct CommandRow {

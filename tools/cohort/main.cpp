@@ -1,4 +1,4 @@
-// The command line: cohort train | report | checkpoint | devices | describe, and the commands of wings.
+// The command line: cohort train | devices | describe, and the commands of wings.
 #include <torch/version.h>
 #include <unistd.h>
 
@@ -31,9 +31,7 @@ std::vector<cohort::cli::CommandRow> command_rows(const CLI::App& app) {
   using namespace cohort::cli;
   install_commands();
   std::vector<CommandRow> rows = cohort::extensions<CommandRow>();
-  rows.push_back({"checkpoint", "look into checkpoints, compare them, make files of weights", add_checkpoint});
   rows.push_back({"devices", "list what can be computed on", add_devices});
-  rows.push_back({"report", "show runs of train on a page of HTML", add_report});
   rows.push_back({"train", "train or evaluate an experiment", cohort::add_train_flags});
   std::sort(rows.begin(), rows.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   rows.push_back({"describe", "print all flags and keys as JSON",

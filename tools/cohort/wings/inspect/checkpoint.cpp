@@ -14,7 +14,7 @@
 #include "checkpoint/series.h"
 #include "checkpoint/stream_weights.h"
 #include "cohort/checkpoint.h"
-#include "commands.h"
+#include "wings/inspect/inspect.h"
 
 namespace cohort::cli {
 

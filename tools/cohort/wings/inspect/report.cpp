@@ -11,8 +11,8 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "base/regular_file.h"
-#include "commands.h"
 #include "report_page.h"
+#include "wings/inspect/inspect.h"
 
 namespace cohort::cli {
 
