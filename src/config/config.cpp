@@ -8,8 +8,10 @@
 #include <utility>
 
 #include "base/edit_distance.h"
+#include "base/extension.h"
 #include "base/fail.h"
 #include "base/regular_file.h"
+#include "config/gin.h"
 #include "config/relation.h"
 #include "config/text.h"
 #include "config/types.h"
@@ -17,17 +19,6 @@
 namespace cohort {
 
 namespace {
-
-constexpr int kMostIncludes = 20;  // files that include each other
-
-std::string read_text(const std::filesystem::path& file) {
-  try {
-    if (const auto text = read_file_or_pipe(file, "config")) return *text;
-  } catch (const Unavailable& error) {
-    fail<InvalidArgument>(error.what());
-  }
-  fail<NotFound>("[config] ", file.string(), ": cannot be opened: there is no such file");
-}
 
 std::string_view last_name(std::string_view path) {
   return path.substr(path.rfind('.') + 1);  // npos + 1 is 0
@@ -52,6 +43,15 @@ std::string nearest(const std::string& path, const std::vector<ConfigFields::Fie
 }
 
 }  // namespace
+
+std::string read_config_text(const std::filesystem::path& file) {
+  try {
+    if (const auto text = read_file_or_pipe(file, "config")) return *text;
+  } catch (const Unavailable& error) {
+    fail<InvalidArgument>(error.what());
+  }
+  fail<NotFound>("[config] ", file.string(), ": cannot be opened: there is no such file");
+}
 
 ConfigFields::Field& ConfigFields::add(std::string_view name, Target target,
                                        std::shared_ptr<const std::atomic<bool>> read, std::string help,
@@ -83,7 +83,7 @@ Config::Config(const std::function<void(ConfigFields&)>& describe) {
 }
 
 void Config::apply_file(const std::filesystem::path& file) {
-  apply_yaml(read_text(file), file.string());
+  apply_yaml(read_config_text(file), file.string());
 }
 
 void Config::apply_yaml(std::string_view text, const std::string& origin) {
@@ -176,83 +176,18 @@ void Config::require_choice(const ConfigFields::Field& field, const std::string&
 }
 
 void Config::apply_gin_file(const std::filesystem::path& file) {
-  apply_gin_text(read_text(file), file.string(), file.parent_path(), 0);
+  apply_gin_text(read_config_text(file), file.string(), file.parent_path());
 }
 
 void Config::apply_gin(std::string_view text, const std::string& origin) {
-  apply_gin_text(text, origin, "", 0);
+  apply_gin_text(text, origin, "");
 }
 
-namespace {
-
-// Replaces the uses of macros in a value by the values of the macros.
-class MacroExpansion {
- public:
-  MacroExpansion(const std::map<std::string, ConfigValue>& macros, const std::string& where)
-      : macros_(macros), where_(where) {}
-
-  ConfigValue expand(const ConfigValue& value) {
-    if (const std::string name = macro_of(value); !name.empty()) {
-      const auto found = macros_.find(name);
-      if (found == macros_.end()) fail<NotFound>("[config] ", where_, ": there is no macro ", name);
-      return copy(found->second, name);
-    }
-    ConfigValue made = value;
-    for (ConfigValue& item : made.items) item = expand(item);
-    for (auto& [key, member] : made.members) member = expand(member);
-    return made;
-  }
-
- private:
-  // Copies the value of a macro, in which all macros are replaced already. Its size is counted before it is copied,
-  // because a few lines, each of which uses the macro before twice, can stand for more values than fit into memory.
-  ConfigValue copy(const ConfigValue& value, const std::string& name) {
-    count(value, name, 0);
-    return value;
-  }
-
-  void count(const ConfigValue& value, const std::string& name, int depth) {
-    copied_ += 1 + static_cast<int64_t>(value.text.size());
-    if (copied_ > kMostCopied) {
-      fail<InvalidArgument>("[config] ", where_, ": the macro ", name, " makes this longer than ", kMostCopied,
-                            " values and letters");
-    }
-    if (depth > kDeepest) {
-      fail<InvalidArgument>("[config] ", where_, ": the macro ", name, " has more than ", kDeepest,
-                            " levels of brackets");
-    }
-    for (const ConfigValue& item : value.items) count(item, name, depth + 1);
-    for (const auto& [key, member] : value.members) count(member, name, depth + 1);
-  }
-
-  static constexpr int64_t kMostCopied = 1'000'000;
-  static constexpr int kDeepest = 100;
-
-  const std::map<std::string, ConfigValue>& macros_;
-  const std::string& where_;
-  int64_t copied_ = 0;
-};
-
-}  // namespace
-
-void Config::apply_gin_text(std::string_view text, const std::string& origin, const std::filesystem::path& folder,
-                            int depth) {
-  if (depth > kMostIncludes)
-    fail<InvalidArgument>("[config] ", origin, ": more than ", kMostIncludes, " files include each other");
-  for (const GinStatement& statement : parse_gin(text, origin)) {
-    const std::string where = c10::str(origin, ", line ", statement.line);
-    if (statement.kind == GinStatement::Kind::kInclude) {
-      const std::filesystem::path file = folder / statement.name;
-      apply_gin_text(read_text(file), file.string(), file.parent_path(), depth + 1);
-      continue;
-    }
-    const ConfigValue value = MacroExpansion(macros_, where).expand(statement.value);
-    if (statement.kind == GinStatement::Kind::kMacro) {
-      macros_[statement.name] = value;
-    } else {
-      set_field(find(full_path(statement.name, where), where), value, origin);
-    }
-  }
+void Config::apply_gin_text(std::string_view text, const std::string& origin, const std::filesystem::path& folder) {
+  const auto& format = extension_of<GinFormat>("gin", "[config] " + origin + ": bindings in gin's format came");
+  format.read({.text = text, .origin = origin, .folder = folder}, macros_, [this](const GinBinding& binding) {
+    set_field(find(full_path(binding.name, binding.place), binding.place), binding.value, binding.origin);
+  });
 }
 
 std::string Config::full_path(const std::string& shortened, const std::string& origin) const {

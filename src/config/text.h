@@ -1,10 +1,9 @@
 // The formats of configurations, read into values.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "cohort/models/config.h"
 
@@ -16,20 +15,7 @@ ConfigValue parse_yaml(std::string_view text, const std::string& origin);
 // Reads assignments: "a.b=1, c=[1,2], d='x'".
 ConfigValue parse_assignments(std::string_view text, const std::string& origin);
 
-// A statement of a gin file.
-struct GinStatement {
-  enum class Kind { kBinding, kMacro, kInclude };
-
-  Kind kind = Kind::kBinding;
-  std::string name;  // the path of a binding, the name of a macro, the file of an include
-  ConfigValue value;
-  int64_t line = 0;
-};
-// Reads gin's format. A use of a macro, "%NAME" without quotes, becomes a map whose one member has that name and no
-// value.
-std::vector<GinStatement> parse_gin(std::string_view text, const std::string& origin);
-
-// Returns the name of the macro if the value is a use of one; else an empty text.
-std::string macro_of(const ConfigValue& value);
+// Returns the text of a file. NotFound: there is no such file.
+std::string read_config_text(const std::filesystem::path& file);
 
 }  // namespace cohort

@@ -33,8 +33,8 @@ struct RecommenderLayoutOptions {
   bool cuts_vocabulary = false;  // tables by their rows ("row-wise") instead of their columns ("column-wise")
   bool cuts_mlps = false;        // dense layers, too, by columns and rows in turn; an odd last one is whole
 };
-// Returns the layout of dlrm(): each replica has a part of every table, the vectors that it looks up come together in one
-// message, and dense layers are whole, as in M. Naumov et al. (arXiv:1906.00091), section 4. The size of the axis
+// Returns the layout of dlrm(): each replica has a part of every table, the vectors that it looks up come together in
+// one message, and dense layers are whole, as in M. Naumov et al. (arXiv:1906.00091), section 4. The size of the axis
 // divides embedding_dim, or with `cuts_vocabulary` each of vocab_sizes, and with `cuts_mlps` the outputs of every first
 // layer of a pair.
 LayoutMap recommender(const models::DlrmOptions& options, const std::string& axis = "model",

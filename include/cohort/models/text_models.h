@@ -52,8 +52,8 @@ struct DecoderOptions {
   double initializer_range = 0.02;  // deviation of the normal distribution that new matrices are drawn from
   double dropout = 0.0;             // part of what a block adds that is set to zero while training
   bool tie_word_embeddings = true;  // the matrix of the embeddings gives the logits, too
-  bool remat = false;               // compute blocks again in backward instead of keeping their activations (cohort::remat)
-  LoraOptions lora = {};            // adapters instead of learning everything
+  bool remat = false;     // compute blocks again in backward instead of keeping their activations (cohort::remat)
+  LoraOptions lora = {};  // adapters instead of learning everything
 };
 // Makes a decoder for language modelling, a Llama: H. Touvron et al., "Llama 2" (2023), with rotary positions (J. Su et
 // al., "RoFormer", 2021), root mean square norms, gated dense layers and heads that share keys and values. Parameters
@@ -110,8 +110,8 @@ namespace cohort::layouts {
 // what would fit where it does not.
 LayoutMap transformer(const models::DecoderOptions& options, const std::string& axis = "model",
                       bool cuts_vocabulary = false);
-// Returns the layout of bert(); the size of the axis divides num_heads and intermediate_size, and vocab_size if the words'
-// embeddings and the logits of hidden tokens, which share them, are cut by words (`cuts_vocabulary`).
+// Returns the layout of bert(); the size of the axis divides num_heads and intermediate_size, and vocab_size if the
+// words' embeddings and the logits of hidden tokens, which share them, are cut by words (`cuts_vocabulary`).
 LayoutMap transformer(const models::BertOptions& options, const std::string& axis = "model",
                       bool cuts_vocabulary = false);
 

@@ -1,8 +1,9 @@
 // Gin's text format (github.com/google/gin-config), of which Cohort takes the part that is data.
+#include "wings/gin/config/parse.h"
+
 #include <cctype>
 
 #include "base/fail.h"
-#include "config/text.h"
 
 namespace cohort {
 
