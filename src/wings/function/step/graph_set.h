@@ -15,10 +15,10 @@
 #include <string>
 #include <vector>
 
-#include "collective/devices/point_to_come.h"
 #include "collective/devices/sums_beside.h"
 #include "strategy/core.h"
 #include "wings/function/device/graph_capture.h"
+#include "wings/function/device/point_to_come.h"
 #include "wings/function/step/graph_agreement.h"
 
 namespace cohort {

@@ -3,11 +3,11 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "base/heap.h"
 #include "base/wait_reporting.h"
 #include "cohort/cluster/cluster_spec.h"
 #include "rpc/frame.h"
 #include "rpc/status.h"
+#include "wings/parameter_server/heap.h"
 #include "wings/parameter_server/view.h"
 
 namespace cohort {

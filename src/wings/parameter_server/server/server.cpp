@@ -7,10 +7,10 @@
 #include "base/draw.h"
 #include "base/error_text.h"
 #include "base/fail.h"
-#include "base/heap.h"
 #include "cohort/cluster/cluster_spec.h"
 #include "rpc/calls.h"
 #include "rpc/status.h"
+#include "wings/parameter_server/heap.h"
 #include "wings/parameter_server/view.h"
 
 namespace cohort {

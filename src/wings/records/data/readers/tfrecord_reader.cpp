@@ -7,8 +7,8 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/data/tfrecord.h"
-#include "data/readers/byte_source.h"
 #include "data/readers/tfrecord.h"
+#include "wings/records/data/readers/byte_source.h"
 
 namespace cohort {
 

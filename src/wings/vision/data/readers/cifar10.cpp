@@ -4,7 +4,7 @@
 
 #include "base/fail.h"
 #include "cohort/data/datasets.h"
-#include "data/readers/byte_source.h"
+#include "wings/records/data/readers/byte_source.h"
 
 namespace cohort::datasets {
 

@@ -5,7 +5,7 @@
 #include <cctype>
 
 #include "base/fail.h"
-#include "data/readers/byte_source.h"
+#include "wings/records/data/readers/byte_source.h"
 
 namespace cohort::datasets {
 

@@ -1,4 +1,4 @@
-#include "data/readers/byte_source.h"
+#include "wings/records/data/readers/byte_source.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

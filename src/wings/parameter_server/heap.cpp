@@ -1,4 +1,4 @@
-#include "base/heap.h"
+#include "wings/parameter_server/heap.h"
 
 #include <malloc.h>
 
