@@ -173,7 +173,7 @@ void StrategyCore::make_replicas() {
   facts_.add_in_place = on_cpu && (facts_.add_in_place || sum_.name == "ring");
   facts_.in_place = workers().path_in_place();
   // An outer step is taken by a single worker, too.
-  if (plan_.local_sgd.sync_every > 0) facts_.in_place = GradientPath::kOverWorkers;
+  if (plan_.local_sgd.sync_every > 0) facts_.in_place = GradientPath::kLocalSteps;
   facts_.recorded = joins();
   facts_.sharded = plan_.sharding.stage > 0;
   facts_.shares_gradients = plan_.sharding.stage > 1 && topology().size() > 1;

@@ -21,6 +21,7 @@ class RemoteVariables;
 enum class GradientPath {
   kSharedMemory,     // each replica sums and updates its range, for all copies
   kOverWorkers,      // the same, and the sums of this process go on over all workers in between
+  kLocalSteps,       // as kSharedMemory, and workers bring their own parameters together now and then
   kMessages,         // the replicas send each other their gradients, and each updates its own copy
   kSharded,          // the replicas send gradients to those who share the states, and get the parameters from them
   kParameterDevice,  // the gradients are summed and applied on the parameter device

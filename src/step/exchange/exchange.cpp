@@ -68,18 +68,11 @@ void require_compression(const StrategyPlan& plan, const char* reason) {
                         ", but there are no messages of gradients: ", reason);
 }
 
-// Refuses local steps where they are not built, or where the workers would not agree on what follows.
-void require_local_steps(const StrategyPlan& plan, const PathChoice& choice, const Optimizer& rule) {
-  if (plan.local_sgd.sync_every == 0) return;
-  if (choice.path != GradientPath::kOverWorkers) {
-    fail<Unimplemented>("[strategy] ", plan.name, ": local_sgd.sync_every is ", plan.local_sgd.sync_every,
-                        ", which is for replicas on CPUs that add up float32 or float64 gradients in memory");
-  }
-  if (rule.gradient().loss_scale || rule.rule().keeps_averages()) {
-    fail<InvalidArgument>(
-        "[optimizer] ", rule.name(), ": has ", rule.gradient().loss_scale ? "a loss_scale" : "use_ema",
-        ", which workers have to agree on, and local_sgd.sync_every of ", plan.name, " is ", plan.local_sgd.sync_every);
-  }
+// Refuses local steps where they are not built.
+void require_local_steps(const StrategyPlan& plan, const PathChoice& choice) {
+  if (plan.local_sgd.sync_every == 0 || choice.path == GradientPath::kLocalSteps) return;
+  fail<Unimplemented>("[strategy] ", plan.name, ": local_sgd.sync_every is ", plan.local_sgd.sync_every,
+                      ", which is for replicas on CPUs that add up float32 or float64 gradients in memory");
 }
 
 }  // namespace
@@ -119,7 +112,7 @@ std::unique_ptr<Exchange> make_exchange(const MirroredModule& module, FlatParame
   const PathChoice choice = core.gradient_path(has_kernels);
   require_packs(core.plan(), no_messages(core, choice));
   require_compression(core.plan(), no_messages(core, choice));
-  require_local_steps(core.plan(), choice, rule);
+  require_local_steps(core.plan(), choice);
   if (GradientWire(core.plan().exchange.gradient_compression).has_hook()) require_approximation(core.plan(), rule);
   return maker_of(core.plan(), choice.path).make({core, module, flat, rule, no_messages(core, choice)});
 }

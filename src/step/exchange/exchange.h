@@ -106,7 +106,7 @@ struct ExchangeParts {
   const char* no_messages = nullptr;  // the reason why there are no messages of gradients; null: there are
 };
 
-// The exchange of a path. The wings parameter_server, sharding and xla add theirs.
+// The exchange of a path. Wings add theirs.
 struct ExchangeMaker {
   GradientPath path;
   std::unique_ptr<Exchange> (*make)(const ExchangeParts& parts);

@@ -1,4 +1,4 @@
-#include "step/exchange/outer_step.h"
+#include "wings/comm_hooks/step/outer_step.h"
 
 #include <ATen/Functions.h>
 
