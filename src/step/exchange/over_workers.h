@@ -1,6 +1,6 @@
-// OverWorkers: replicas that share memory, in several processes: the sums of this process (shared_memory.h) are kept and
-// go on over all workers, in packs. They leave after backward, or where the workers overlap the two and there is more
-// than one pack, while backward still makes the gradients of the layers before (overlapped.h).
+// OverWorkers: replicas that share memory, in several processes: the sums of this process (shared_memory.h) are kept
+// and go on over all workers, in packs. They leave after backward, or where the workers overlap the two and there is
+// more than one pack, while backward still makes the gradients of the layers before (overlapped.h).
 #pragma once
 
 #include <functional>

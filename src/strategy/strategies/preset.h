@@ -1,6 +1,6 @@
 // StrategyPreset: axes with roles, devices of one process or of several, and how states are kept. Each strategy with a
-// name is one: build_plan() makes its plan, a wing adds how a model or its inputs are divided, and enter_cluster() finds
-// the other processes.
+// name is one: build_plan() makes its plan, a wing adds how a model or its inputs are divided, and enter_cluster()
+// finds the other processes.
 #pragma once
 
 #include <map>
@@ -27,8 +27,8 @@ struct StrategyPreset {
   std::vector<AxisRole> divides = {};
   // The replicas, where each has several devices of the mesh; otherwise each device has one.
   std::optional<Topology> replicas = std::nullopt;
-  ExchangeOptions exchange = {};   // how gradients become sums
-  ShardingOptions sharding = {};   // the states that replicas share
+  ExchangeOptions exchange = {};  // how gradients become sums
+  ShardingOptions sharding = {};  // the states that replicas share
   // The processes, of which the devices of the mesh are; without them all devices are of this process. The resolver is
   // not null.
   std::optional<ClusterOptions> cluster = std::nullopt;
