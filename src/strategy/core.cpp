@@ -1,8 +1,10 @@
 #include "strategy/core.h"
 
 #include <c10/core/DeviceGuard.h>
+#include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <future>
 #include <optional>
 #include <set>
@@ -59,6 +61,14 @@ class InRun {
   std::atomic<bool>& flag_;
 };
 
+// Returns how many forks are between this process and the one that called this first. A process that was forked off has
+// none of its parent's threads.
+int forks() {
+  static std::atomic<int> count{0};
+  [[maybe_unused]] static const int registered = pthread_atfork(nullptr, nullptr, [] { ++count; });
+  return count.load(std::memory_order_relaxed);
+}
+
 // Refuses a process that was forked off after the strategy was made, whose threads it lacks, or after any strategy has
 // run, when LibTorch's pools have threads. Both would wait for these without end.
 void require_no_fork(int forks_at_birth, const std::string& strategy) {
@@ -100,7 +110,7 @@ MakeRunner whole_shares() {
   return [](StrategyCore& /*core*/, int /*local_id*/) { return std::make_unique<WholeShare>(); };
 }
 
-StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)) {
+StrategyCore::StrategyCore(StrategyPlan plan) : plan_(std::move(plan)), forks_(forks()) {
   require_possible(plan_);
   first_replica_ = topology().replicas_of(worker_rank()).front();
   make_shares();

@@ -15,7 +15,6 @@
 #include <string>
 #include <vector>
 
-#include "base/forks.h"
 #include "cohort/device.h"
 #include "cohort/replica.h"
 #include "cohort/strategy.h"
@@ -218,7 +217,7 @@ class StrategyCore : public std::enable_shared_from_this<StrategyCore> {
   MemoryHolders memory_holders_;
   LiveOptimizers optimizers_;
   std::atomic<bool> running_ = false;  // a run() has not returned
-  int forks_ = forks();                // when the strategy was made
+  int forks_;                          // when the strategy was made
 };
 
 }  // namespace cohort

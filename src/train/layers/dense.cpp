@@ -31,7 +31,7 @@ torch::Tensor DenseModule::forward(const torch::Tensor& x) {
   const bool relu = activation.is_relu();
   const torch::Tensor product = dense_product(x, parts_.weight, parts_.bias, relu);
   if (!product.defined()) return activation.overwrite(at::linear(x, parts_.weight, parts_.bias));
-  return relu ? product : activation.overwrite(product);
+  return relu || activation.is_linear() ? product : activation.overwrite(product);
 }
 
 torch::Tensor DenseModule::penalty() const {
