@@ -12,7 +12,7 @@
 #include <memory>
 #include <string_view>
 
-#include "base/matrix_product.h"
+#include "ops/matrix_product.h"
 
 namespace cohort::bench {
 

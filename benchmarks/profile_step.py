@@ -58,7 +58,7 @@ class Names:
 
 
 def kind_of(stack, names):
-    # No signal comes to a thread while oneDNN multiplies (src/base/matrix_product.cpp): it comes when that is done.
+    # No signal comes to a thread while oneDNN multiplies (src/ops/matrix_product.cpp): it comes when that is done.
     if any("multiplied_by_onednn" in names[library].of(address - 1) for library, address in stack[:4] if library >= 0):
         return "products"
     for library, address in stack:

@@ -138,7 +138,7 @@ function(cohort_cuda_kernels source)
   get_filename_component(name ${source} NAME_WE)
   set(object ${CMAKE_CURRENT_BINARY_DIR}/${name}${CMAKE_CXX_OUTPUT_EXTENSION})
   get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR}/${source} DIRECTORY)
-  file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h ${PROJECT_SOURCE_DIR}/src/base/kernels/*.h
+  file(GLOB headers CONFIGURE_DEPENDS ${folder}/*.h ${PROJECT_SOURCE_DIR}/src/ops/kernels/*.h
        ${PROJECT_SOURCE_DIR}/src/optimizer/kernels/*.h)
   add_custom_command(
     OUTPUT ${object}
@@ -233,7 +233,7 @@ function(cohort_executable name)
 endfunction()
 
 # cohort_kernel_variants(<out> <prefix>): the sources <prefix>_{baseline,avx2,avx512}.cpp, which are the same loops compiled
-# for three instruction sets; the fastest one that the CPU has is picked at run time (src/base/kernels/isa.h).
+# for three instruction sets; the fastest one that the CPU has is picked at run time (src/ops/kernels/isa.h).
 # - Always -O3, also in the dev preset: an unvectorised update would make every training test slow.
 # - No contraction to fused multiply-adds: every operation rounds by itself, so that the result for an element depends
 #   neither on the instruction set nor on whether the vector body or the scalar tail of a loop met it.

@@ -22,7 +22,7 @@ import sys
 
 from wings import includes_of_umbrellas, includes_of_wings, sources, wings_of
 
-LAYERS = ["base", "config", "record", "device", "rpc", "cluster", "collective", "topology", "strategy", "optimizer", "step", "function", "data", "checkpoint", "parameter_server", "train", "models"]
+LAYERS = ["base", "ops", "config", "record", "device", "rpc", "cluster", "collective", "topology", "strategy", "optimizer", "step", "function", "data", "checkpoint", "parameter_server", "train", "models"]
 # The layer that each public header belongs to: that of its folder, if these lists do not name it. Umbrellas, which only include others,
 # belong to none.
 HEADERS = {

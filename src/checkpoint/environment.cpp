@@ -5,8 +5,8 @@
 #include <cstdlib>
 
 #include "base/cpu_threads.h"
-#include "base/kernels/isa.h"
 #include "cohort/version.h"
+#include "ops/kernels/isa.h"
 
 namespace cohort {
 

@@ -4,8 +4,8 @@
 #include <functional>
 #include <memory>
 
-#include "base/kernels/reach.h"
 #include "cohort/example.h"
+#include "ops/kernels/reach.h"
 
 namespace cohort {
 

@@ -14,12 +14,12 @@
 #include <string_view>
 #include <vector>
 
-#include "base/kernels/reach.h"
 #include "cohort/compute.h"
 #include "cohort/device.h"
 #include "device/device_graph.h"
 #include "device/leaving.h"
 #include "device/side_streams.h"
+#include "ops/kernels/reach.h"
 
 namespace cohort {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "base/kernels/reach.h"
+#include "ops/kernels/reach.h"
 #include "optimizer/kernels/update_table.h"
 
 namespace cohort {

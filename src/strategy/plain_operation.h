@@ -8,7 +8,7 @@
 
 #include <optional>
 
-#include "base/plain_tensor.h"
+#include "ops/plain_tensor.h"
 
 namespace cohort {
 

@@ -6,7 +6,7 @@
 #include <tuple>
 
 #include "base/first_derivative.h"
-#include "base/one_layout.h"
+#include "ops/one_layout.h"
 #include "strategy/divided.h"
 #include "strategy/saved_communicator.h"
 

@@ -17,10 +17,10 @@
 #include <utility>
 #include <vector>
 
-#include "base/flush_denormals.h"
 #include "device/backend.h"
 #include "device/compute.h"
 #include "device/host_random.h"
+#include "ops/flush_denormals.h"
 #include "tests/gpu/stand_in_call.h"
 #include "tests/gpu/stand_in_graph.h"
 #include "tests/gpu/stand_in_streams.h"

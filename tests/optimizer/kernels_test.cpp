@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "base/kernels/isa.h"
+#include "ops/kernels/isa.h"
 #include "optimizer/kernels/update_table.h"
 #include "tests/optimizer/rule_cases.h"
 #include "tests/optimizer/rule_runs.h"

@@ -16,7 +16,7 @@
 #include "cohort/distributed_dataset.h"
 #include "cohort/optimizer.h"
 #include "cohort/parallel/pipeline_strategy.h"
-#include "strategy/adds_gradient.h"
+#include "ops/adds_gradient.h"
 
 namespace cohort::dense_product_test {
 namespace {

@@ -4,10 +4,10 @@
 #include <ATen/Functions.h>
 
 #include "base/fail.h"
-#include "base/kernels/kernels.h"
 #include "base/slices.h"
 #include "collective/algorithms/cross_device_sum.h"
 #include "collective/algorithms/exchange_by_levels.h"
+#include "ops/kernels/kernels.h"
 
 namespace cohort {
 

@@ -8,10 +8,10 @@
 #include <mutex>
 
 #include "base/fail.h"
-#include "base/kernels/kernels.h"
 #include "base/slices.h"
 #include "collective/algorithms/cross_device_sum.h"
 #include "device/backend.h"
+#include "ops/kernels/kernels.h"
 
 namespace cohort {
 

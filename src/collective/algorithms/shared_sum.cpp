@@ -15,13 +15,13 @@
 #include "base/error_text.h"
 #include "base/fail.h"
 #include "base/hash.h"
-#include "base/kernels/kernels.h"
 #include "base/log.h"
 #include "base/parallel.h"
 #include "base/slices.h"
 #include "collective/algorithms/exchange.h"
 #include "collective/algorithms/levels.h"
 #include "collective/process/process_communicator.h"
+#include "ops/kernels/kernels.h"
 
 namespace cohort {
 

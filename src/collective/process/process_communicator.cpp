@@ -9,7 +9,6 @@
 #include <map>
 
 #include "base/fail.h"
-#include "base/kernels/kernels.h"
 #include "base/tracer.h"
 #include "cohort/trace.h"
 #include "collective/algorithms/cross_device_sum.h"
@@ -18,6 +17,7 @@
 #include "collective/checks.h"
 #include "collective/devices/stream_sums.h"
 #include "device/identity.h"
+#include "ops/kernels/kernels.h"
 
 namespace cohort {
 

@@ -2,7 +2,7 @@
 // see them. Compiled once an instruction set and once for CUDA: nothing of the standard library here.
 #pragma once
 
-#include "base/kernels/loops.h"
+#include "ops/kernels/loops.h"
 #include "optimizer/kernels/update_table.h"
 
 namespace cohort::kernels::COHORT_ISA {

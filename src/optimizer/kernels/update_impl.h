@@ -1,5 +1,5 @@
 // The update kernels' one source, compiled once an instruction set (COHORT_ISA) with other flags; see
-// base/kernels/vector_impl.h for why it uses nothing of the standard library.
+// ops/kernels/vector_impl.h for why it uses nothing of the standard library.
 #include "optimizer/kernels/cast_loops.h"
 #include "optimizer/kernels/rule_table.h"
 

@@ -1,5 +1,5 @@
 #include "base/fail.h"
-#include "base/kernels/choose.h"
+#include "ops/kernels/choose.h"
 #include "optimizer/kernels/update_table.h"
 
 namespace cohort::kernels {

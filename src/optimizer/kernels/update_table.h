@@ -6,8 +6,8 @@
 
 #include <stdint.h>
 
-#include "base/kernels/isa.h"
-#include "base/kernels/reach.h"
+#include "ops/kernels/isa.h"
+#include "ops/kernels/reach.h"
 
 namespace cohort::kernels {
 

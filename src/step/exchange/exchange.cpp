@@ -6,9 +6,9 @@
 #include "base/access.h"
 #include "base/extension.h"
 #include "base/fail.h"
-#include "base/kernels/kernels.h"
 #include "collective/gradient_compression.h"
 #include "collective/gradient_wire.h"
+#include "ops/kernels/kernels.h"
 #include "step/exchange/comm_hook.h"
 #include "strategy/worker_group.h"
 

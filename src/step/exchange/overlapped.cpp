@@ -8,9 +8,9 @@
 #include <cstring>
 
 #include "base/fail.h"
-#include "base/flush_denormals.h"
-#include "base/kernels/kernels.h"
 #include "cohort/trace.h"
+#include "ops/flush_denormals.h"
+#include "ops/kernels/kernels.h"
 
 namespace cohort {
 

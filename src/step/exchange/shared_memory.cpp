@@ -5,8 +5,8 @@
 
 #include <cstring>
 
-#include "base/kernels/kernels.h"
 #include "cohort/trace.h"
+#include "ops/kernels/kernels.h"
 #include "step/scaling.h"
 #include "strategy/worker_group.h"
 

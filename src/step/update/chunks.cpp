@@ -6,8 +6,8 @@
 #include <cstring>
 #include <numeric>
 
-#include "base/kernels/kernels.h"
 #include "base/slices.h"
+#include "ops/kernels/kernels.h"
 #include "step/scaling.h"
 #include "step/update/slots.h"
 

@@ -11,9 +11,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/flush_denormals.h"
 #include "base/parallel.h"
 #include "cohort/optimizer.h"
+#include "ops/flush_denormals.h"
 #include "optimizer/update_rule.h"
 #include "step/flat_parameters.h"
 #include "step/update/memory.h"

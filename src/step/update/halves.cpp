@@ -8,8 +8,8 @@
 #include <array>
 
 #include "base/fail.h"
-#include "base/flush_denormals.h"
 #include "base/parallel.h"
+#include "ops/flush_denormals.h"
 #include "step/update/memory.h"
 
 namespace cohort {

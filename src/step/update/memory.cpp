@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "base/flush_denormals.h"
 #include "base/parallel.h"
+#include "ops/flush_denormals.h"
 
 namespace cohort {
 

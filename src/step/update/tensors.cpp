@@ -8,10 +8,10 @@
 
 #include <algorithm>
 
-#include "base/flush_denormals.h"
-#include "base/kernels/kernels.h"
 #include "base/slices.h"
 #include "device/backend.h"
+#include "ops/flush_denormals.h"
+#include "ops/kernels/kernels.h"
 #include "step/update/halves.h"
 #include "step/update/slots.h"
 

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "base/one_layout.h"
 #include "cohort/train/layers/activation.h"
 #include "cohort/train/layers/layer.h"
+#include "ops/one_layout.h"
 #include "strategy/divided.h"
 #include "train/layers/support.h"
 

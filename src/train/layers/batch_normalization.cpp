@@ -2,9 +2,9 @@
 // LibTorch takes many times as long.
 #include <ATen/Functions.h>
 
-#include "base/one_layout.h"
 #include "cohort/replica.h"
 #include "cohort/train/layers/normalization.h"
+#include "ops/one_layout.h"
 #include "strategy/context.h"
 #include "strategy/divided.h"
 #include "strategy/replica_scope.h"

@@ -4,8 +4,8 @@
 
 #include <array>
 
-#include "base/half_convolution.h"
 #include "cohort/device.h"
+#include "ops/half_convolution.h"
 #include "train/layers/support.h"
 
 namespace cohort {

@@ -1,6 +1,6 @@
 // LibTorch's linear layer with ReLU is three nodes of autograd (transpose, product, ReLU) and, for gradients, four more
 // operations over small tensors, whose dispatch and allocation take longer than their arithmetic. Here the passes over
-// memory beside the products are two, of vector code (base/kernels) that takes pointers to plain CPU tensors, and the
+// memory beside the products are two, of vector code (ops/kernels) that takes pointers to plain CPU tensors, and the
 // gradient that comes is overwritten where nobody else has it.
 #include "train/layers/dense_product.h"
 
@@ -13,13 +13,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/kernels/kernels.h"
 #include "base/libtorch_compat.h"
-#include "base/matrix_product.h"
 #include "base/parallel.h"
-#include "base/plain_tensor.h"
-#include "strategy/adds_gradient.h"
-#include "strategy/line_backward.h"
+#include "ops/adds_gradient.h"
+#include "ops/kernels/kernels.h"
+#include "ops/line_backward.h"
+#include "ops/matrix_product.h"
+#include "ops/plain_tensor.h"
 #include "strategy/plain_operation.h"
 
 namespace cohort {

@@ -1,7 +1,7 @@
 // oneDNN adds up a bias's gradient slowly where the channels come last, LibTorch's pooling keeps 64-bit places and
 // fills its gradient with zeros first, and each of bias, ReLU and pooling is a pass over the largest tensors of a
 // model. Here oneDNN only convolves. What follows it is one pass forward and one backward, of vector code
-// (base/kernels) that takes pointers to plain CPU tensors with the channels last. Of a convolution before a pooling
+// (ops/kernels) that takes pointers to plain CPU tensors with the channels last. Of a convolution before a pooling
 // nothing is kept: bias and ReLU come after the pooling, since the largest of sums with one bias, and of relus, is the
 // sum and the relu of the largest, bit for bit, and so are the gradients.
 #include "train/layers/fused_convolution.h"
@@ -16,12 +16,12 @@
 #include <optional>
 #include <utility>
 
-#include "base/kernels/kernels.h"
 #include "base/libtorch_compat.h"
 #include "base/parallel.h"
-#include "base/plain_tensor.h"
+#include "ops/channels_last.h"
+#include "ops/kernels/kernels.h"
+#include "ops/plain_tensor.h"
 #include "strategy/plain_operation.h"
-#include "train/layers/channels_last.h"
 #include "train/layers/max_pool.h"
 
 namespace cohort {

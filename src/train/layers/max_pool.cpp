@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "base/kernels/pooling.h"
 #include "base/parallel.h"
-#include "train/layers/channels_last.h"
+#include "ops/channels_last.h"
+#include "ops/kernels/pooling.h"
 
 namespace cohort {
 

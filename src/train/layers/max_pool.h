@@ -5,12 +5,12 @@
 
 #include <vector>
 
-#include "base/kernels/pool_shape.h"
+#include "ops/kernels/pool_shape.h"
 #include "train/layers/support.h"
 
 namespace cohort {
 
-// Tensors are plain ones of the CPU (base/plain_tensor.h), float32 or float64, with the channels last. Autograd does
+// Tensors are plain ones of the CPU (ops/plain_tensor.h), float32 or float64, with the channels last. Autograd does
 // not see what is done, on the threads that an operation may use.
 class MaxPool {
  public:

@@ -1,5 +1,5 @@
 // For a few classes LibTorch's operations and their nodes take ten times as long as the arithmetic. Here vector code
-// (base/kernels) takes pointers to plain CPU tensors. The gradient is made of the logits again, in one pass, so that
+// (ops/kernels) takes pointers to plain CPU tensors. The gradient is made of the logits again, in one pass, so that
 // nothing of their size is kept but they.
 #include "train/losses/entropy_rows.h"
 
@@ -13,12 +13,12 @@
 #include <utility>
 #include <vector>
 
-#include "base/kernels/entropy.h"
-#include "base/kernels/kernels.h"
 #include "base/libtorch_compat.h"
 #include "base/parallel.h"
-#include "base/plain_tensor.h"
-#include "strategy/line_backward.h"
+#include "ops/kernels/entropy.h"
+#include "ops/kernels/kernels.h"
+#include "ops/line_backward.h"
+#include "ops/plain_tensor.h"
 #include "strategy/plain_operation.h"
 
 namespace cohort {

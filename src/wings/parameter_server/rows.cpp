@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/first_derivative.h"
-#include "base/kernels/kernels.h"
+#include "ops/kernels/kernels.h"
 
 namespace cohort {
 

@@ -1,8 +1,8 @@
 // Conv1D and Conv3D: one module for any number of dimensions.
 #include <ATen/Functions.h>
 
-#include "base/half_convolution.h"
 #include "cohort/train/layers/more_convolutions.h"
+#include "ops/half_convolution.h"
 #include "train/layers/support.h"
 
 namespace cohort {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 
-#include "base/half_convolution.h"
 #include "cohort/train/layers/more_convolutions.h"
+#include "ops/half_convolution.h"
 #include "train/layers/support.h"
 
 namespace cohort {

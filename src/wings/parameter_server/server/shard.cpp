@@ -8,9 +8,9 @@
 #include <mutex>
 
 #include "base/fail.h"
-#include "base/flush_denormals.h"
-#include "base/kernels/kernels.h"
 #include "base/parallel.h"
+#include "ops/flush_denormals.h"
+#include "ops/kernels/kernels.h"
 #include "step/scaling.h"
 #include "wings/parameter_server/rows.h"
 

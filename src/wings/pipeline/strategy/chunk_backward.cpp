@@ -22,9 +22,9 @@
 
 #include "base/fail.h"
 #include "base/libtorch_compat.h"
-#include "base/plain_tensor.h"
 #include "device/identity.h"
-#include "strategy/adds_gradient.h"
+#include "ops/adds_gradient.h"
+#include "ops/plain_tensor.h"
 #include "strategy/own_hook.h"
 
 namespace cohort {

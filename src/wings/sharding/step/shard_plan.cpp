@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "base/kernels/kernels.h"
+#include "ops/kernels/kernels.h"
 #include "strategy/core.h"
 
 namespace cohort {

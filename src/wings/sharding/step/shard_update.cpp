@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <array>
 
-#include "base/flush_denormals.h"
-#include "base/kernels/kernels.h"
 #include "base/parallel.h"
+#include "ops/flush_denormals.h"
+#include "ops/kernels/kernels.h"
 #include "step/scaling.h"
 #include "step/update/memory.h"
 #include "step/update/slots.h"

@@ -5,10 +5,10 @@
 #include <cmath>
 
 #include "base/fail.h"
-#include "base/one_layout.h"
 #include "cohort/parallel/stages.h"
 #include "cohort/replica.h"
 #include "cohort/train/layers/remat.h"
+#include "ops/one_layout.h"
 #include "strategy/context.h"
 #include "strategy/divided.h"
 #include "strategy/replica_scope.h"

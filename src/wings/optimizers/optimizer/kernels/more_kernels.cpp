@@ -1,5 +1,5 @@
 #include "base/fail.h"
-#include "base/kernels/choose.h"
+#include "ops/kernels/choose.h"
 #include "wings/optimizers/optimizer/kernels/more_table.h"
 
 namespace cohort::kernels {

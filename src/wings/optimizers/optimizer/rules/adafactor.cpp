@@ -5,8 +5,8 @@
 #include <limits>
 #include <vector>
 
-#include "base/kernels/kernels.h"
 #include "cohort/more_update_rules.h"
+#include "ops/kernels/kernels.h"
 #include "wings/optimizers/optimizer/factored.h"
 #include "wings/optimizers/optimizer/rules/more_rule.h"
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/kernels/kernels.h"
+#include "ops/kernels/kernels.h"
 
 namespace cohort {
 

@@ -1,6 +1,6 @@
 // The pictures' one source, compiled once an instruction set (COHORT_ISA) with other flags and once for CUDA; see
-// base/kernels/vector_impl.h for why it uses nothing of the standard library.
-#include "base/kernels/loops.h"
+// ops/kernels/vector_impl.h for why it uses nothing of the standard library.
+#include "ops/kernels/loops.h"
 #include "wings/vision/data/images/kernels/picture_table.h"
 
 namespace cohort::kernels::COHORT_ISA {

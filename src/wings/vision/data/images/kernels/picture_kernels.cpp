@@ -1,5 +1,5 @@
 #include "base/fail.h"
-#include "base/kernels/choose.h"
+#include "ops/kernels/choose.h"
 #include "wings/vision/data/images/kernels/picture_table.h"
 
 namespace cohort::kernels {

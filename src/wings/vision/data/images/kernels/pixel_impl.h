@@ -1,5 +1,5 @@
 // The pixel kernels' one source, compiled once an instruction set (COHORT_ISA) with other flags; see
-// base/kernels/vector_impl.h for why it uses nothing of the standard library.
+// ops/kernels/vector_impl.h for why it uses nothing of the standard library.
 #include "wings/vision/data/images/kernels/pixel_table.h"
 
 namespace cohort::kernels::COHORT_ISA {

@@ -1,4 +1,4 @@
-#include "base/kernels/choose.h"
+#include "ops/kernels/choose.h"
 #include "wings/vision/data/images/kernels/pixel_table.h"
 
 namespace cohort::kernels {

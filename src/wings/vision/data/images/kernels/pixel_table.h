@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "base/kernels/isa.h"
+#include "ops/kernels/isa.h"
 
 namespace cohort::kernels {
 

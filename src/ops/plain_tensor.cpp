@@ -1,4 +1,4 @@
-#include "base/plain_tensor.h"
+#include "ops/plain_tensor.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/Functions.h>

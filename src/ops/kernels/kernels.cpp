@@ -1,10 +1,10 @@
-#include "base/kernels/kernels.h"
+#include "ops/kernels/kernels.h"
 
 #include "base/fail.h"
-#include "base/kernels/choose.h"
-#include "base/kernels/entropy.h"
-#include "base/kernels/pooling.h"
-#include "base/kernels/vector_table.h"
+#include "ops/kernels/choose.h"
+#include "ops/kernels/entropy.h"
+#include "ops/kernels/pooling.h"
+#include "ops/kernels/vector_table.h"
 
 namespace cohort::kernels {
 

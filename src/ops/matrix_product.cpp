@@ -7,7 +7,7 @@
 // jit_avx512_common_gemm_f32.cpp and jit_avx_gemm_f32.cpp, versions 2.6 to 3.x): the handler of a signal that comes
 // then writes over memory of others. So no signal comes to the thread while it multiplies, and it multiplies alone and
 // in pieces that take some milliseconds, after which pending signals come.
-#include "base/matrix_product.h"
+#include "ops/matrix_product.h"
 
 #include <ATen/Functions.h>
 #include <dlfcn.h>
@@ -18,7 +18,7 @@
 #include <algorithm>
 #include <csignal>
 
-#include "base/kernels/isa.h"
+#include "ops/kernels/isa.h"
 
 namespace cohort {
 

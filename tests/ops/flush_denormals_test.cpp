@@ -1,4 +1,4 @@
-#include "base/flush_denormals.h"
+#include "ops/flush_denormals.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "strategy/line_backward.h"
+#include "ops/line_backward.h"
 
 #include <ATen/Functions.h>
 #include <ATen/record_function.h>
@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "base/libtorch_compat.h"
-#include "base/plain_tensor.h"
+#include "ops/plain_tensor.h"
 
 namespace cohort {
 

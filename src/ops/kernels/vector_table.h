@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "base/kernels/pool_shape.h"
+#include "ops/kernels/pool_shape.h"
 
 namespace cohort::kernels {
 

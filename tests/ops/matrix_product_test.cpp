@@ -1,4 +1,4 @@
-#include "base/matrix_product.h"
+#include "ops/matrix_product.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>

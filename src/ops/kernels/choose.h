@@ -2,7 +2,7 @@
 // isa.h.
 #pragma once
 
-#include "base/kernels/isa.h"
+#include "ops/kernels/isa.h"
 
 namespace cohort::kernels {
 

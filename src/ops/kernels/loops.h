@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-#include "base/kernels/reach.h"
+#include "ops/kernels/reach.h"
 
 // A CPU runs a loop as it is. On a card each thread takes some of its elements (COHORT_EACH), or each block takes some
 // of its rows and each thread some of a row's elements; COHORT_ONCE is what one thread of a block does.

@@ -1,6 +1,6 @@
 // Backward passes of which LibTorch's engine knows nothing, and those that are its own, because something would tell
 // the difference.
-#include "strategy/line_backward.h"
+#include "ops/line_backward.h"
 
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "base/kernels/isa.h"
+#include "ops/kernels/isa.h"
 
 namespace cohort::kernels {
 

@@ -1,4 +1,4 @@
-#include "base/kernels/kernels.h"
+#include "ops/kernels/kernels.h"
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include <limits>
 #include <vector>
 
-#include "base/kernels/isa.h"
-#include "base/kernels/pool_shape.h"
-#include "base/kernels/vector_table.h"
 #include "cohort/error.h"
+#include "ops/kernels/isa.h"
+#include "ops/kernels/pool_shape.h"
+#include "ops/kernels/vector_table.h"
 
 namespace cohort::kernels::kernels_test {
 namespace {

@@ -2,7 +2,7 @@
 // anything inline from a header would be compiled for this instruction set and could be linked in everywhere.
 #include <stddef.h>
 
-#include "base/kernels/vector_table.h"
+#include "ops/kernels/vector_table.h"
 
 // A destination may be the very memory of a source, but never overlap it otherwise: no iteration depends on another.
 #if defined(__clang__)

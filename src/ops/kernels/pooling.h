@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "base/kernels/pool_shape.h"
+#include "ops/kernels/pool_shape.h"
 
 namespace cohort::kernels {
 

@@ -1,0 +1,2 @@
+#define COHORT_ISA avx512
+#include "ops/kernels/vector_impl.h"

@@ -1,0 +1,2 @@
+#define COHORT_ISA baseline
+#include "ops/kernels/vector_impl.h"
