@@ -232,21 +232,29 @@ function(cohort_executable name)
   target_link_libraries(${name} PRIVATE ${COHORT_INSIDE})
 endfunction()
 
-# cohort_kernel_variants(<out> <prefix>): the sources <prefix>_{baseline,avx2,avx512}.cpp, which are the same loops compiled
-# for three instruction sets; the fastest one that the CPU has is picked at run time (src/ops/kernels/isa.h).
+# cohort_kernel_variants(<out> <name>_impl.h [isa...]): writes the sources <name>_{baseline,avx2,avx512}.cpp, or those of the given
+# instruction sets. They compile the same loops, and the fastest one that the CPU has is picked at run time (src/ops/kernels/isa.h).
 # - Always -O3, also in the dev preset: an unvectorised update would make every training test slow.
 # - No contraction to fused multiply-adds: every operation rounds by itself, so that the result for an element depends
 #   neither on the instruction set nor on whether the vector body or the scalar tail of a loop met it.
 # - No precompiled header: it was made with other flags, and an inline function of the standard library compiled here for
 #   AVX-512 could be the copy that the linker keeps for everybody.
-function(cohort_kernel_variants out prefix)
+function(cohort_kernel_variants out loops)
   set(common -O3 -fno-math-errno -fno-trapping-math -ffp-contract=off)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     set(avx2 -mavx2 -mfma)
     set(avx512 ${avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
   endif()
-  foreach(isa baseline avx2 avx512)
-    set(source ${prefix}_${isa}.cpp)
+  set(isas ${ARGN})
+  if(NOT isas)
+    set(isas baseline avx2 avx512)
+  endif()
+  get_filename_component(name ${loops} NAME_WE)
+  string(REGEX REPLACE "_impl$" "" name ${name})
+  file(RELATIVE_PATH header ${PROJECT_SOURCE_DIR}/src ${CMAKE_CURRENT_SOURCE_DIR}/${loops})
+  foreach(isa IN LISTS isas)
+    set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}_${isa}.cpp)
+    file(CONFIGURE OUTPUT ${source} @ONLY CONTENT "#define COHORT_ISA @isa@\n#include \"@header@\"\n")
     set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON COMPILE_OPTIONS "${common};${${isa}}")
     list(APPEND sources ${source})
   endforeach()

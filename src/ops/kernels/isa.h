@@ -1,6 +1,6 @@
-// The instruction sets that kernels are compiled for. Where kernels live in <name>_baseline.cpp, <name>_avx2.cpp and
-// <name>_avx512.cpp, all of them give the same bits (cohort_kernel_variants in cmake/CohortTargets.cmake), so which one
-// runs is a matter of speed only.
+// The instruction sets that kernels are compiled for. The build compiles a <name>_impl.h once for each of them
+// (cohort_kernel_variants in cmake/CohortTargets.cmake). All give the same bits, so which one runs is a matter of speed
+// only.
 #pragma once
 
 namespace cohort::kernels {

@@ -1,2 +1,0 @@
-#define COHORT_ISA avx512
-#include "ops/kernels/vector_impl.h"

@@ -1,2 +1,0 @@
-#define COHORT_ISA baseline
-#include "ops/kernels/vector_impl.h"

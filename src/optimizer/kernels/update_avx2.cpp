@@ -1,2 +1,0 @@
-#define COHORT_ISA avx2
-#include "optimizer/kernels/update_impl.h"

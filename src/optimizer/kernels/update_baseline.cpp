@@ -1,2 +1,0 @@
-#define COHORT_ISA baseline
-#include "optimizer/kernels/update_impl.h"

@@ -1,2 +1,0 @@
-#define COHORT_ISA baseline
-#include "wings/optimizers/optimizer/kernels/more_impl.h"

@@ -1,2 +1,0 @@
-#define COHORT_ISA avx512
-#include "wings/vision/data/images/kernels/picture_impl.h"
