@@ -46,7 +46,7 @@ std::vector<ProductCall> products_of(const std::function<void()>& work) {
   std::vector<ProductCall> calls;
   const auto handle = at::addThreadLocalCallback(at::RecordFunctionCallback(&note).needsInputs(true));
   noted = &calls;
-  // A key that nothing has here: where one is excluded, layers leave all to LibTorch (src/strategy/plain_operation.h).
+  // A key that nothing has here: where one is excluded, layers leave all to LibTorch (src/ops/plain_operation.h).
   const c10::impl::ExcludeDispatchKeyGuard all_by_libtorch(c10::DispatchKey::TESTING_ONLY_GenericMode);
   work();
   noted = nullptr;

@@ -19,8 +19,8 @@
 #include "ops/kernels/kernels.h"
 #include "ops/line_backward.h"
 #include "ops/matrix_product.h"
+#include "ops/plain_operation.h"
 #include "ops/plain_tensor.h"
-#include "strategy/plain_operation.h"
 
 namespace cohort {
 

@@ -20,8 +20,8 @@
 #include "base/parallel.h"
 #include "ops/channels_last.h"
 #include "ops/kernels/kernels.h"
+#include "ops/plain_operation.h"
 #include "ops/plain_tensor.h"
-#include "strategy/plain_operation.h"
 #include "train/layers/max_pool.h"
 
 namespace cohort {

@@ -18,8 +18,8 @@
 #include "ops/kernels/entropy.h"
 #include "ops/kernels/kernels.h"
 #include "ops/line_backward.h"
+#include "ops/plain_operation.h"
 #include "ops/plain_tensor.h"
-#include "strategy/plain_operation.h"
 
 namespace cohort {
 

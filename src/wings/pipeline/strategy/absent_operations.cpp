@@ -277,7 +277,8 @@ void call_elsewhere(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 
 }  // namespace
 
-void hand_over_operations(bool on) {
+void hand_over_operations(bool on, const InputWatch* watch) {
+  watch_inputs(watch);
   c10::impl::tls_set_dispatch_key_included(kAbsentKey, on);
 }
 

@@ -6,10 +6,13 @@
 // nothing changed. What needs the values of such a tensor is an error that names the operation.
 #pragma once
 
+#include "ops/plain_operation.h"
+
 namespace cohort {
 
-// Has the operations of this thread handed to the kernel, or not.
-void hand_over_operations(bool on);
+// Has the operations of this thread handed to the kernel, or not. Operations of our own tell `watch` their inputs;
+// without a watch LibTorch's take their place.
+void hand_over_operations(bool on, const InputWatch* watch = nullptr);
 
 // Gives LibTorch the kernel, once for the process.
 void install_absent_kernel();

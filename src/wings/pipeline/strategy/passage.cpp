@@ -217,7 +217,8 @@ std::vector<torch::Tensor> Passage::take_arrived(std::size_t count) {
 
 void Passage::set_elsewhere(bool elsewhere) {
   elsewhere_ = elsewhere;
-  hand_over_operations(elsewhere || run_->watches || lacks_any());
+  const bool has_values = !elsewhere && !lacks_any();
+  hand_over_operations(run_->watches || !has_values, run_->watches && has_values ? &input_watch_ : nullptr);
 }
 
 void Passage::note_use(const torch::Tensor& tensor) {

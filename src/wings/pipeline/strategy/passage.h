@@ -12,6 +12,8 @@
 
 #include "base/parallel.h"
 #include "cohort/strategy.h"
+#include "ops/plain_operation.h"
+#include "strategy/absent.h"
 #include "strategy/replica_scope.h"
 #include "wings/pipeline/base/wake_place.h"
 #include "wings/pipeline/strategy/chunk_backward.h"
@@ -103,6 +105,7 @@ class Passage final : public ReplicaScope {
   bool minimized_ = false;
   bool seeded_ = false;     // or the stream is the replica's own
   bool elsewhere_ = false;  // the function is in a chunk of another process
+  const InputWatch input_watch_{.key = kAbsentKey, .note = [this](const torch::Tensor& input) { note_use(input); }};
   TensorsUsed used_;
   std::set<std::string> places_;  // where it came through and no chunk begins
   std::set<std::string> begun_;   // where chunks begin by PipelineOptions::cut

@@ -1,18 +1,28 @@
 // PlainOperation: an operation of our own that reads the memory of plain tensors, where LibTorch would be asked for
-// several. It is the same whether a pipeline notes what its stages use or not: a step that is repeated after a restart,
-// which is the first one there and so is watched, has the bits of the one before.
+// several. It is the same with an InputWatch and without: a pipeline's step that is repeated after a restart, which is
+// the first one there and so is watched, has the bits of the one before.
 #pragma once
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/types.h>
 
+#include <functional>
 #include <optional>
 
 #include "ops/plain_tensor.h"
 
 namespace cohort {
 
-class ReplicaScope;
+// Takes note of the inputs of a thread's operations. LibTorch's dispatcher hands its operations to a kernel; those of
+// our own tell their inputs.
+struct InputWatch {
+  c10::DispatchKey key;  // the kernel's, which the thread includes
+  std::function<void(const torch::Tensor&)> note;
+};
+
+// Makes a watch the calling thread's, or none (null). A thread that includes a dispatch key without one leaves all to
+// LibTorch's operations.
+void watch_inputs(const InputWatch* watch);
 
 class PlainOperation {
  public:
@@ -40,7 +50,7 @@ class PlainOperation {
   bool begin();
   void note(const torch::Tensor& input) const;
 
-  ReplicaScope* watch_ = nullptr;  // wants to know the inputs
+  const InputWatch* watch_ = nullptr;
   std::optional<c10::impl::ExcludeDispatchKeyGuard> within_;
   bool begins_ = false;
 };
