@@ -83,25 +83,25 @@ void scale(T* dst, T factor, int64_t n) {
   for (int64_t i = 0; i < n; ++i) dst[i] *= factor;
 }
 
-// Keeps sixteen running sums, whatever the width of a vector, and adds them up in one fixed tree.
-template <typename T>
-double squared_norm(const T* src, int64_t n) {
+// Adds up term(x) of each element. Keeps sixteen running sums, whatever the width of a vector, and adds them up in one
+// fixed tree.
+template <typename T, typename Term>
+inline double sum_in_lanes(const T* src, int64_t n, const Term& term) {
   double lanes[16] = {};
   int64_t i = 0;
   for (; i + 16 <= n; i += 16) {
-    for (int lane = 0; lane < 16; ++lane) {
-      const double x = static_cast<double>(src[i + lane]);
-      lanes[lane] += x * x;
-    }
+    for (int lane = 0; lane < 16; ++lane) lanes[lane] += term(static_cast<double>(src[i + lane]));
   }
-  for (int lane = 0; i < n; ++i, ++lane) {
-    const double x = static_cast<double>(src[i]);
-    lanes[lane] += x * x;
-  }
+  for (int lane = 0; i < n; ++i, ++lane) lanes[lane] += term(static_cast<double>(src[i]));
   for (int width = 8; width > 0; width /= 2) {
     for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
   }
   return lanes[0];
+}
+
+template <typename T>
+double squared_norm(const T* src, int64_t n) {
+  return sum_in_lanes(src, n, [](double x) { return x * x; });
 }
 
 template <typename T>
@@ -166,24 +166,13 @@ void bias_gradient(T* dst, const T* gradient, const T* y, T* sums, int64_t rows,
   }
 }
 
-// Adds numbers up in sixteen running sums and one fixed tree, whatever the width of a vector; a few in their order.
+// Adds numbers up in lanes, and a few in their order.
 template <typename T>
 double sum_of(const T* src, int64_t n) {
-  int64_t i = 0;
-  if (n < 16) {
-    double sum = 0.0;
-    for (; i < n; ++i) sum += static_cast<double>(src[i]);
-    return sum;
-  }
-  double lanes[16] = {};
-  for (; i + 16 <= n; i += 16) {
-    for (int lane = 0; lane < 16; ++lane) lanes[lane] += static_cast<double>(src[i + lane]);
-  }
-  for (int lane = 0; i < n; ++i, ++lane) lanes[lane] += static_cast<double>(src[i]);
-  for (int width = 8; width > 0; width /= 2) {
-    for (int lane = 0; lane < width; ++lane) lanes[lane] += lanes[lane + width];
-  }
-  return lanes[0];
+  if (n >= 16) return sum_in_lanes(src, n, [](double x) { return x; });
+  double sum = 0.0;
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(src[i]);
+  return sum;
 }
 
 // Returns exp(x) of an x that is not positive, within two units of the last place; 0 where that is no normal number. x
