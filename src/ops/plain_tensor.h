@@ -1,7 +1,10 @@
-// Tensors whose memory may be read where an operation of LibTorch would be called.
+// Tensors whose memory may be read by pointers where an operation of LibTorch would be called.
 #pragma once
 
 #include <torch/types.h>
+
+#include <cstddef>
+#include <cstdint>
 
 namespace cohort {
 
@@ -13,6 +16,11 @@ bool is_plain_strided(const torch::Tensor& tensor);
 
 // Returns whether nobody else has the tensor or its memory.
 bool is_own(const torch::Tensor& tensor);
+
+// Returns the memory of a contiguous tensor from an element on.
+inline std::byte* element_at(const torch::Tensor& tensor, int64_t element) {
+  return static_cast<std::byte*>(tensor.data_ptr()) + element * static_cast<int64_t>(tensor.element_size());
+}
 
 // Returns a plain tensor without values, for which nothing is asked of LibTorch's dispatcher: for operations of our
 // own, of which nothing else sees the parts.

@@ -13,8 +13,8 @@
 #include <utility>
 
 #include "base/libtorch_compat.h"
-#include "train/layers/dense_product.h"
-#include "train/losses/entropy_rows.h"
+#include "ops/dense_product.h"
+#include "ops/entropy_rows.h"
 
 namespace cohort::line_backward_test {
 namespace {

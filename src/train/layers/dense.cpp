@@ -1,8 +1,8 @@
 #include <ATen/Functions.h>
 
 #include "cohort/train/layers/basic.h"
+#include "ops/dense_product.h"
 #include "train/layers/dense_module.h"
-#include "train/layers/dense_product.h"
 #include "train/layers/support.h"
 
 namespace cohort {

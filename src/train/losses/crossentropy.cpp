@@ -9,8 +9,8 @@
 
 #include "base/fail.h"
 #include "cohort/train/basic_losses.h"
+#include "ops/entropy_rows.h"
 #include "strategy/divided.h"
-#include "train/losses/entropy_rows.h"
 #include "train/losses/support.h"
 
 namespace cohort {
@@ -84,9 +84,9 @@ class SparseCategorical final : public LossRule, public TakesParts {
   LossShare divided_sum(const torch::Tensor& y, const torch::Tensor& prediction, double divisor) const override {
     const Classified all = classify(y, prediction);
     const double values = prediction.dim() == 2 ? 1.0 : static_cast<double>(std::max<int64_t>(1, values_an_example(y)));
-    LossShare own = with_labels(speaker_, all,
-                                [&] { return entropy_of_all_rows(all.logits, all.labels, values * divisor, values); });
-    if (own.value.defined()) return own;
+    const EntropySums own = with_labels(
+        speaker_, all, [&] { return entropy_of_all_rows(all.logits, all.labels, values * divisor, values); });
+    if (own.value.defined()) return {.value = own.value, .total = own.total};
     const torch::Tensor sum = sparse_entropy(speaker_, all, at::Reduction::Sum);
     const torch::Tensor total = values == 1.0 ? sum : sum / values;
     return {.value = divisor == 1.0 ? total : total / divisor, .total = total};

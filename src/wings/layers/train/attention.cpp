@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "cohort/train/layers/attention.h"
+#include "ops/dense_product.h"
 #include "strategy/divided.h"
-#include "train/layers/dense_product.h"
 #include "train/layers/fused_attention.h"
 #include "train/layers/support.h"
 #include "wings/layers/train/attention_heads.h"

@@ -10,8 +10,8 @@
 #include "base/fail.h"
 #include "cohort/models/dlrm.h"
 #include "models/zoo/parts.h"
+#include "ops/dense_product.h"
 #include "strategy/row_table.h"
-#include "train/layers/dense_product.h"
 #include "train/layers/support.h"
 
 namespace cohort::models {

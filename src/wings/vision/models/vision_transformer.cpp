@@ -10,10 +10,10 @@
 #include "cohort/models/image_models.h"
 #include "cohort/parallel/stages.h"
 #include "models/zoo/parts.h"
+#include "ops/dense_product.h"
 #include "strategy/divided.h"
 #include "strategy/divides_positions.h"
 #include "strategy/packed_parameters.h"
-#include "train/layers/dense_product.h"
 #include "train/layers/fused_attention.h"
 #include "wings/vision/models/blocks.h"
 

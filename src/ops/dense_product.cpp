@@ -2,7 +2,7 @@
 // operations over small tensors, whose dispatch and allocation take longer than their arithmetic. Here the passes over
 // memory beside the products are two, of vector code (ops/kernels) that takes pointers to plain CPU tensors, and the
 // gradient that comes is overwritten where nobody else has it.
-#include "train/layers/dense_product.h"
+#include "ops/dense_product.h"
 
 #include <ATen/Functions.h>
 #include <ATen/ops/as_strided_native.h>
@@ -39,10 +39,6 @@ void each_columns(const torch::Tensor& matrix, const Fn& fn) {
   parallel_for(stride, std::max(kColumns, kElements / rows), [&](int64_t begin, int64_t end) {
     fn(begin, kernels::Columns{.rows = rows, .columns = end - begin, .stride = stride});
   });
-}
-
-std::byte* at(const torch::Tensor& tensor, int64_t element) {
-  return static_cast<std::byte*>(tensor.data_ptr()) + element * static_cast<int64_t>(tensor.element_size());
 }
 
 // Returns a view of a contiguous matrix, where autograd does not look: transpose() asks the dispatcher four times.
@@ -106,8 +102,9 @@ class DenseBackward final : public LineNode, public AddsGradient {
     if (y.defined() || task_should_compute_output(kBias)) {
       bias = empty_plain({weight.size(0)}, weight.scalar_type());
       each_columns(rows_of(gradient), [&](int64_t from, const kernels::Columns& columns) {
-        kernels::bias_gradient(at(passed, from), at(gradient, from), y.defined() ? at(y, from) : nullptr,
-                               at(bias, from), columns, weight.scalar_type());
+        kernels::bias_gradient(element_at(passed, from), element_at(gradient, from),
+                               y.defined() ? element_at(y, from) : nullptr, element_at(bias, from), columns,
+                               weight.scalar_type());
       });
     }
     const torch::Tensor rows = rows_of(passed);
@@ -153,7 +150,7 @@ torch::Tensor biased_product(const torch::Tensor& x, const torch::Tensor& weight
                              bool relu) {
   torch::Tensor y = product(x, transposed(weight));
   each_columns(y, [&](int64_t from, const kernels::Columns& columns) {
-    kernels::add_bias(at(y, from), at(bias, from), columns, relu, weight.scalar_type());
+    kernels::add_bias(element_at(y, from), element_at(bias, from), columns, relu, weight.scalar_type());
   });
   return y;
 }

@@ -1,7 +1,7 @@
 // For a few classes LibTorch's operations and their nodes take ten times as long as the arithmetic. Here vector code
 // (ops/kernels) takes pointers to plain CPU tensors. The gradient is made of the logits again, in one pass, so that
 // nothing of their size is kept but they.
-#include "train/losses/entropy_rows.h"
+#include "ops/entropy_rows.h"
 
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/function.h>
@@ -26,10 +26,6 @@ namespace cohort {
 namespace {
 
 using torch::autograd::variable_list;
-
-std::byte* element_at(const torch::Tensor& tensor, int64_t element) {
-  return static_cast<std::byte*>(tensor.data_ptr()) + element * static_cast<int64_t>(tensor.element_size());
-}
 
 // Calls fn(first row, the rows) for parts of the rows, on the threads that an operation may use.
 template <typename Fn>
@@ -177,8 +173,8 @@ torch::Tensor entropy_of_rows(const torch::Tensor& logits, const torch::Tensor& 
   return entropies(logits, labels, {}, [](const torch::Tensor& losses) { return variable_list{losses}; }).front();
 }
 
-LossShare entropy_of_all_rows(const torch::Tensor& logits, const torch::Tensor& labels, double value_divisor,
-                              double total_divisor) {
+EntropySums entropy_of_all_rows(const torch::Tensor& logits, const torch::Tensor& labels, double value_divisor,
+                                double total_divisor) {
   if (!takes_rows(logits, labels)) return {};
   const PlainOperation operation(logits, labels);
   if (!operation.begins()) return {};

@@ -1,5 +1,5 @@
 // The cross-entropy's one operation, held to LibTorch's.
-#include "train/losses/entropy_rows.h"
+#include "ops/entropy_rows.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -50,7 +50,7 @@ TEST(EntropyRows, AreThoseOfLibTorchWithTheirGradients) {
       expect_close(gradient((each * weights).sum(), own.logits), gradient((theirs * weights).sum(), own.logits), room);
       expect_close(gradient(entropy_of_rows(own.logits, own.labels).sum(), own.logits),
                    gradient(own.theirs(at::Reduction::Sum), own.logits), room);
-      const LossShare all = entropy_of_all_rows(own.logits, own.labels, 8.0, 2.0);
+      const EntropySums all = entropy_of_all_rows(own.logits, own.labels, 8.0, 2.0);
       const torch::Tensor sum = own.theirs(at::Reduction::Sum);
       expect_close(all.value, sum / 8.0, room);
       expect_close(all.total, sum / 2.0, room);
@@ -67,7 +67,7 @@ TEST(EntropyRows, HaveGradientsOfTheirGradients) {
   };
   expect_close(twice(entropy_of_rows(own.logits, own.labels).square().sum()),
                twice(own.theirs(at::Reduction::None).square().sum()), 1e-12);
-  const LossShare all = entropy_of_all_rows(own.logits, own.labels, 4.0, 1.0);
+  const EntropySums all = entropy_of_all_rows(own.logits, own.labels, 4.0, 1.0);
   expect_close(twice(all.value + all.total), twice(own.theirs(at::Reduction::Sum) * 1.25), 1e-12);
 }
 

@@ -3,8 +3,6 @@
 
 #include <torch/types.h>
 
-#include "cohort/train/loss.h"
-
 namespace cohort {
 
 // Both are what at::log_softmax and at::nll_loss compute, as one node of autograd with one pass over the logits forward
@@ -15,8 +13,13 @@ namespace cohort {
 // Returns the cross-entropy of each row, [rows].
 torch::Tensor entropy_of_rows(const torch::Tensor& logits, const torch::Tensor& labels);
 
-// Returns the sum of the rows divided by two numbers.
-LossShare entropy_of_all_rows(const torch::Tensor& logits, const torch::Tensor& labels, double value_divisor,
-                              double total_divisor);
+// The sum of the rows divided by two numbers.
+struct EntropySums {
+  torch::Tensor value, total;
+};
+
+// Returns the sums of the rows' cross-entropies, divided so.
+EntropySums entropy_of_all_rows(const torch::Tensor& logits, const torch::Tensor& labels, double value_divisor,
+                                double total_divisor);
 
 }  // namespace cohort

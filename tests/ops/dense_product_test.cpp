@@ -1,5 +1,5 @@
 // The dense layer's one operation, held to LibTorch's.
-#include "train/layers/dense_product.h"
+#include "ops/dense_product.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
