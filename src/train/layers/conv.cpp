@@ -1,12 +1,29 @@
 // Convolutions of images: Conv2D; DepthwiseConv2D, which is Conv2D with a group a channel.
 #include <ATen/Functions.h>
 
+#include "cohort/device.h"
 #include "cohort/train/layers/convolution.h"
 #include "train/layers/conv_module.h"
-#include "train/layers/fused_convolution.h"
 #include "train/layers/support.h"
 
 namespace cohort {
+
+// LibTorch's CPU kernels around convolutions (pooling above all) are faster with the channels last, a layout that
+// outputs take over from the weights. Strides that say so even of a single channel spare the way back and forth. Both
+// layouts of pointwise kernels are the same.
+torch::Tensor fast_layout(const torch::Tensor& weight) {
+  const auto size = weight.sizes();
+  const bool helps = current_torch_device().is_cpu() && weight.scalar_type() == torch::kFloat;
+  if (!helps || size[2] * size[3] == 1) return weight;
+  const std::vector<int64_t> strides = {size[1] * size[2] * size[3], 1, size[1] * size[3], size[1]};
+  return torch::empty_strided(size, strides, weight.options()).copy_(weight);
+}
+
+torch::Tensor ConvolutionModule::forward(const torch::Tensor& x) {
+  const bool relu = activation().is_relu();
+  const torch::Tensor y = fused(x, {.relu = relu});
+  return y.defined() && relu ? y : activation().overwrite(y.defined() ? y : convolve(x));
+}
 
 ConvModule::ConvModule(Convolution convolution, const BuildContext& context)
     : conv_(std::move(convolution)), name_(context.name), adds_channel_(context.input.size() == 2) {

@@ -1,7 +1,5 @@
 #include <ATen/Functions.h>
 
-#include <algorithm>
-
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -54,17 +52,24 @@ Layer::Layer(std::shared_ptr<const LayerKind> kind, std::string name, bool train
   }
 }
 
-int64_t WindowShape::output(int64_t input) const {
-  if (input < 0) return -1;
-  if (padding != Padding::kValid) return (input + stride - 1) / stride;
-  return input < reach() ? 0 : (input - reach()) / stride + 1;
-}
-
-std::pair<int64_t, int64_t> WindowShape::pads(int64_t input) const {
-  if (padding == Padding::kValid) return {0, 0};
-  if (padding == Padding::kCausal) return {reach() - 1, 0};
-  const int64_t total = std::max<int64_t>((output(input) - 1) * stride + reach() - input, 0);
-  return {total / 2, total - total / 2};
+void check_window(std::string_view type, torch::IntArrayRef kernel, torch::IntArrayRef strides,
+                  torch::IntArrayRef dilation) {
+  const auto check = [&](const char* name, torch::IntArrayRef sizes) {
+    bool ones = true;
+    std::string text;
+    for (const int64_t size : sizes) {
+      text += (text.empty() ? "" : " x ") + std::to_string(size);
+      ones = ones && size == 1;
+    }
+    for (const int64_t size : sizes) {
+      if (size <= 0) fail_option(type, name, " must be positive, got ", text);
+    }
+    return ones;
+  };
+  check("kernel_size", kernel);
+  const bool dense = check("strides", strides);
+  const bool near = check("dilation_rate", dilation);
+  if (!dense && !near) fail_option(type, "strides and dilation_rate cannot both be above 1");
 }
 
 void check_padding(std::string_view type, Padding padding) {
@@ -82,8 +87,9 @@ torch::Tensor empty_from(const std::vector<torch::Tensor>& sources, torch::IntAr
 }
 
 Window2 make_window(Size2 size, Size2 stride, Size2 dilation, Padding padding) {
-  return {.height = {.size = size.height, .stride = stride.height, .dilation = dilation.height, .padding = padding},
-          .width = {.size = size.width, .stride = stride.width, .dilation = dilation.width, .padding = padding}};
+  const Pads pads = pads_of(padding);
+  return {.height = {.size = size.height, .stride = stride.height, .dilation = dilation.height, .padding = pads},
+          .width = {.size = size.width, .stride = stride.width, .dilation = dilation.width, .padding = pads}};
 }
 
 Shape image_shape(const BuildContext& context, std::string_view type, bool may_add_channel) {

@@ -7,11 +7,11 @@
 #include <initializer_list>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/fail.h"
 #include "cohort/train/layers/layer.h"
+#include "ops/fused_convolution.h"
 
 namespace cohort {
 
@@ -69,32 +69,6 @@ Layer make_layer(const Options& options, bool trainable = true) {
   return Layer(std::make_shared<Kind>(options), options.name, trainable);
 }
 
-// A convolution or a pooling along one dimension.
-struct WindowShape {
-  int64_t size = 1;
-  int64_t stride = 1;
-  int64_t dilation = 1;
-  Padding padding = Padding::kValid;
-
-  // Returns how many inputs lie under the window, from the first to the last.
-  int64_t reach() const { return (size - 1) * dilation + 1; }
-  // Returns the number of outputs; -1 for -1.
-  int64_t output(int64_t input) const;
-  // Returns how many zeros stand before and after.
-  std::pair<int64_t, int64_t> pads(int64_t input) const;
-};
-
-struct Window2 {
-  WindowShape height;
-  WindowShape width;
-};
-
-// What follows a convolution of images.
-struct AfterConvolution {
-  bool relu = false;                 // max(y, 0)
-  const Window2* pooling = nullptr;  // the windows whose largest elements are the result; null: there are none
-};
-
 class PoolingModule : public LayerModule {
  public:
   PoolingModule(bool takes_maximum, const Window2& window) : takes_maximum_(takes_maximum), window_(window) {}
@@ -116,6 +90,10 @@ class ConvolutionModule : public LayerModule {
   virtual torch::Tensor fused(const torch::Tensor& /*x*/, const AfterConvolution& /*after*/) const { return {}; }
 };
 
+// Returns the zeros that a layer's padding asks for.
+inline Pads pads_of(Padding padding) {
+  return padding == Padding::kValid ? Pads::kNone : padding == Padding::kSame ? Pads::kAround : Pads::kBefore;
+}
 Window2 make_window(Size2 size, Size2 stride, Size2 dilation, Padding padding);
 // Fails with InvalidArgument for Padding::kCausal, which images do not have.
 void check_padding(std::string_view type, Padding padding);
@@ -126,11 +104,6 @@ void check_window(std::string_view type, torch::IntArrayRef kernel, torch::IntAr
 void check_images_window(std::string_view type, Size2 kernel, Size2 strides, Size2 dilation, Padding padding);
 // Returns the weight of a convolution in the layout that is fastest here.
 torch::Tensor fast_layout(const torch::Tensor& weight);
-// Returns whether a convolution of x, [batch, channels, height, width], may run in half precision on a CPU.
-bool is_safe_in_half(const torch::Tensor& x, const Window2& window, int64_t groups);
-// Computes a convolution of [batch, channels, height, width] with the window's padding.
-torch::Tensor convolve_images(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
-                              const Window2& window, int64_t groups);
 
 // Returns the channels, height and width of an image's shape; with `may_add_channel` [height, width] is one channel.
 Shape image_shape(const BuildContext& context, std::string_view type, bool may_add_channel);

@@ -2,7 +2,7 @@
 #include <ATen/Functions.h>
 
 #include "cohort/train/layers/more_convolutions.h"
-#include "ops/half_convolution.h"
+#include "ops/convolution.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -161,7 +161,7 @@ Layer Conv1D(const Conv1DOptions& options) {
                           {{.size = options.kernel_size,
                             .stride = options.strides,
                             .dilation = options.dilation_rate,
-                            .padding = options.padding}});
+                            .padding = pads_of(options.padding)}});
 }
 
 Layer Conv3D(const Conv3DOptions& options) {
@@ -170,7 +170,7 @@ Layer Conv3D(const Conv3DOptions& options) {
     return WindowShape{.size = options.kernel_size.*part,
                        .stride = options.strides.*part,
                        .dilation = options.dilation_rate.*part,
-                       .padding = options.padding};
+                       .padding = pads_of(options.padding)};
   };
   return make_convolution("Conv3D", "conv3d", options,
                           {window(&Size3::depth), window(&Size3::height), window(&Size3::width)});

@@ -6,7 +6,7 @@
 #include <array>
 
 #include "cohort/train/layers/more_convolutions.h"
-#include "ops/half_convolution.h"
+#include "ops/convolution.h"
 #include "train/layers/support.h"
 
 namespace cohort {

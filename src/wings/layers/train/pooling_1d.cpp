@@ -47,7 +47,7 @@ class Pooling1DKind final : public LayerKind {
       : maximum_(maximum),
         window_{.size = options.pool_size,
                 .stride = options.strides.value_or(options.pool_size),
-                .padding = options.padding} {
+                .padding = pads_of(options.padding)} {
     if (window_.size <= 0) fail_option(type(), "pool_size must be positive, got ", window_.size);
     if (window_.stride <= 0) fail_option(type(), "strides must be positive, got ", window_.stride);
     check_padding(type(), options.padding);

@@ -4,7 +4,7 @@
 // (ops/kernels) that takes pointers to plain CPU tensors with the channels last. Of a convolution before a pooling
 // nothing is kept: bias and ReLU come after the pooling, since the largest of sums with one bias, and of relus, is the
 // sum and the relu of the largest, bit for bit, and so are the gradients.
-#include "train/layers/fused_convolution.h"
+#include "ops/fused_convolution.h"
 
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/function.h>
@@ -20,9 +20,9 @@
 #include "base/parallel.h"
 #include "ops/channels_last.h"
 #include "ops/kernels/kernels.h"
+#include "ops/max_pool.h"
 #include "ops/plain_operation.h"
 #include "ops/plain_tensor.h"
-#include "train/layers/max_pool.h"
 
 namespace cohort {
 

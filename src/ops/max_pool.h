@@ -5,8 +5,8 @@
 
 #include <vector>
 
+#include "ops/convolution.h"
 #include "ops/kernels/pool_shape.h"
-#include "train/layers/support.h"
 
 namespace cohort {
 

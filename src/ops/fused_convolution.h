@@ -3,9 +3,15 @@
 
 #include <torch/types.h>
 
-#include "train/layers/support.h"
+#include "ops/convolution.h"
 
 namespace cohort {
+
+// What follows a convolution of images.
+struct AfterConvolution {
+  bool relu = false;                 // max(y, 0)
+  const Window2* pooling = nullptr;  // the windows whose largest elements are the result; null: there are none
+};
 
 // Returns the convolution of x, [batch, channels, height, width], by convolve_images(), and what follows it, as one
 // node of autograd. Undefined where that gains nothing, or where LibTorch's operations have to do it: on tensors that

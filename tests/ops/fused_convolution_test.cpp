@@ -1,5 +1,5 @@
 // The convolution with bias, ReLU and pooling as one operation, held to LibTorch's.
-#include "train/layers/fused_convolution.h"
+#include "ops/fused_convolution.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
@@ -11,6 +11,7 @@
 #include "base/cpu_threads.h"
 #include "base/libtorch_compat.h"
 #include "base/parallel.h"
+#include "train/layers/support.h"
 
 namespace cohort::fused_convolution_test {
 namespace {

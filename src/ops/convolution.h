@@ -1,4 +1,5 @@
-// Convolutions in half precision on CPUs. oneDNN computes some of them wrongly (docs/installing.md).
+// Convolutions, the windows that they and poolings move over an input, and half precision on CPUs: oneDNN computes some
+// of these wrongly (docs/installing.md).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -6,10 +7,34 @@
 #include <torch/types.h>
 
 #include <optional>
+#include <utility>
 
 #include "base/libtorch_compat.h"
 
 namespace cohort {
+
+// The zeros around the input of a window, as Keras' valid, same and causal have them.
+enum class Pads { kNone, kAround, kBefore };
+
+// A convolution or a pooling along one dimension.
+struct WindowShape {
+  int64_t size = 1;
+  int64_t stride = 1;
+  int64_t dilation = 1;
+  Pads padding = Pads::kNone;
+
+  // Returns how many inputs lie under the window, from the first to the last.
+  int64_t reach() const { return (size - 1) * dilation + 1; }
+  // Returns the number of outputs; -1 for -1.
+  int64_t output(int64_t input) const;
+  // Returns how many zeros stand before and after.
+  std::pair<int64_t, int64_t> pads(int64_t input) const;
+};
+
+struct Window2 {
+  WindowShape height;
+  WindowShape width;
+};
 
 // Describes a convolution, one number for each spatial dimension.
 struct ConvolutionSizes {
@@ -45,5 +70,11 @@ torch::Tensor convolve_safely(bool is_safe, const torch::Tensor& x, const torch:
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastCPU);
   return convolve(in_float(x), in_float(weight), in_float(bias)).to(*half);
 }
+
+// Returns whether a convolution of x, [batch, channels, height, width], may run in half precision on a CPU.
+bool is_safe_in_half(const torch::Tensor& x, const Window2& window, int64_t groups);
+// Computes a convolution of [batch, channels, height, width] with the window's padding.
+torch::Tensor convolve_images(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
+                              const Window2& window, int64_t groups);
 
 }  // namespace cohort

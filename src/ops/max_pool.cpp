@@ -1,5 +1,5 @@
 // Takes pointers to the memory of tensors.
-#include "train/layers/max_pool.h"
+#include "ops/max_pool.h"
 
 #include <ATen/Functions.h>
 
