@@ -23,22 +23,11 @@ const T* source_at(const void* const* sources, int index) {
   return static_cast<const T*>(sources[index]);
 }
 
-template <typename T>
-void sum_two(T* dst, const T* a, const T* b, int64_t n) {
+// Adds up some sources from left to right.
+template <typename T, typename... Source>
+void sum_few(T* dst, int64_t n, const Source*... sources) {
   COHORT_INDEPENDENT
-  for (int64_t i = 0; i < n; ++i) dst[i] = a[i] + b[i];
-}
-
-template <typename T>
-void sum_three(T* dst, const T* a, const T* b, const T* c, int64_t n) {
-  COHORT_INDEPENDENT
-  for (int64_t i = 0; i < n; ++i) dst[i] = (a[i] + b[i]) + c[i];
-}
-
-template <typename T>
-void sum_four(T* dst, const T* a, const T* b, const T* c, const T* d, int64_t n) {
-  COHORT_INDEPENDENT
-  for (int64_t i = 0; i < n; ++i) dst[i] = ((a[i] + b[i]) + c[i]) + d[i];
+  for (int64_t i = 0; i < n; ++i) dst[i] = (... + sources[i]);
 }
 
 // Adds any number of sources. The sum of a block is built aside and stored at the end, so dst may be any of the
@@ -48,9 +37,9 @@ void sum_many(T* dst, const void* const* sources, int count, int64_t n) {
   T sum[kBlock];
   for (int64_t at = 0; at < n; at += kBlock) {
     const int64_t size = n - at < kBlock ? n - at : kBlock;
-    sum_four(sum, source_at<T>(sources, 0) + at, source_at<T>(sources, 1) + at, source_at<T>(sources, 2) + at,
-             source_at<T>(sources, 3) + at, size);
-    for (int s = 4; s < count; ++s) sum_two(sum, sum, source_at<T>(sources, s) + at, size);
+    sum_few(sum, size, source_at<T>(sources, 0) + at, source_at<T>(sources, 1) + at, source_at<T>(sources, 2) + at,
+            source_at<T>(sources, 3) + at);
+    for (int s = 4; s < count; ++s) sum_few(sum, size, sum, source_at<T>(sources, s) + at);
     for (int64_t i = 0; i < size; ++i) dst[at + i] = sum[i];
   }
 }
@@ -63,11 +52,11 @@ void sum_into(T* dst, const void* const* sources, int count, int64_t n) {
       if (dst != first) __builtin_memcpy(dst, first, static_cast<size_t>(n) * sizeof(T));
       return;
     case 2:
-      return sum_two(dst, first, source_at<T>(sources, 1), n);
+      return sum_few(dst, n, first, source_at<T>(sources, 1));
     case 3:
-      return sum_three(dst, first, source_at<T>(sources, 1), source_at<T>(sources, 2), n);
+      return sum_few(dst, n, first, source_at<T>(sources, 1), source_at<T>(sources, 2));
     case 4:
-      return sum_four(dst, first, source_at<T>(sources, 1), source_at<T>(sources, 2), source_at<T>(sources, 3), n);
+      return sum_few(dst, n, first, source_at<T>(sources, 1), source_at<T>(sources, 2), source_at<T>(sources, 3));
     default:
       return sum_many(dst, sources, count, n);
   }
@@ -75,7 +64,7 @@ void sum_into(T* dst, const void* const* sources, int count, int64_t n) {
 
 template <typename T>
 void add_into(T* dst, const T* src, int64_t n) {
-  sum_two(dst, dst, src, n);
+  sum_few(dst, n, dst, src);
 }
 
 template <typename T>
@@ -135,7 +124,7 @@ void add_bias(T* y, const T* bias, int64_t rows, int64_t columns, int64_t stride
 template <typename T>
 void row_gradient(T* dst, const T* gradient, const T* y, T* sums, int64_t columns) {
   if (y == nullptr) {
-    sum_two(sums, sums, gradient, columns);
+    sum_few(sums, columns, sums, gradient);
     return;
   }
   COHORT_INDEPENDENT
@@ -161,7 +150,7 @@ void bias_gradient(T* dst, const T* gradient, const T* y, T* sums, int64_t rows,
         const int64_t place = row * stride + at;
         row_gradient(dst + place, gradient + place, y == nullptr ? y : y + place, part, size);
       }
-      sum_two(sums + at, sums + at, part, size);
+      sum_few(sums + at, size, sums + at, part);
     }
   }
 }
@@ -350,12 +339,8 @@ void max_pool_gradient(T* dst, T* sums, const T* gradient, const T* y, const uin
       for (int64_t at = 0; at < channels; at += kBlock) {
         const int64_t size = channels - at < kBlock ? channels - at : kBlock;
         const T* passed = gradient + at;
-        if (y == nullptr) {
-          sum_two(sums + at, sums + at, passed, size);
-        } else {
-          row_gradient(own, passed, y + at, sums + at, size);
-          passed = own;
-        }
+        row_gradient(own, passed, y == nullptr ? y : y + at, sums + at, size);
+        if (y != nullptr) passed = own;
         spread_window(dst + at, passed, places + at, under, shape, size);
       }
       gradient += channels, places += channels, y += step;
