@@ -1,37 +1,15 @@
 // Accuracies: shares of predictions that are right, and the crossentropy that shapes choose as they choose an accuracy.
-// On the CPU hits are counted by pointers, because an operation of LibTorch costs more than a step's few rows.
 #include <ATen/Functions.h>
 
 #include "base/fail.h"
 #include "cohort/train/basic_metrics.h"
+#include "ops/hits.h"
 #include "train/losses/support.h"
 #include "train/metrics/mean_metric.h"
 
 namespace cohort {
 
 namespace {
-
-// Returns the number of rows whose largest value (the first of equal ones) is at the label.
-template <typename T>
-int64_t count_hits(const torch::Tensor& prediction, const torch::Tensor& labels) {
-  const T* row = prediction.data_ptr<T>();
-  const int64_t* label = labels.data_ptr<int64_t>();
-  const int64_t rows = prediction.size(0), classes = prediction.size(1);
-  int64_t hits = 0;
-  for (int64_t i = 0; i < rows; ++i, row += classes) {
-    int64_t best = 0;
-    for (int64_t c = 1; c < classes; ++c) best = row[c] > row[best] ? c : best;
-    hits += best == label[i] ? 1 : 0;
-  }
-  return hits;
-}
-
-// Returns whether one pass over the memory of both can do it. A divided prediction has none.
-bool counts_on_cpu(const torch::Tensor& prediction, const torch::Tensor& labels) {
-  return prediction.is_cpu() && prediction.has_storage() && prediction.dim() == 2 && prediction.size(1) > 0 &&
-         prediction.is_contiguous() && labels.is_contiguous() &&
-         (prediction.scalar_type() == torch::kFloat || prediction.scalar_type() == torch::kDouble);
-}
 
 torch::Tensor sparse_hits(const std::string& speaker, const torch::Tensor& y, const torch::Tensor& prediction) {
   return prediction.argmax(-1).eq(fit_labels(speaker, y, prediction, -1));
@@ -57,10 +35,9 @@ class SparseAccuracy : public MeanMetric, public TakesParts {
               const torch::Tensor& weight) const override {
     if (weight.defined() || !is_sparse(y, prediction)) return MeanMetric::update(state, y, prediction, weight);
     const torch::Tensor labels = fit_labels(speaker_, y, prediction, -1);
-    if (!counts_on_cpu(prediction, labels)) return MeanMetric::update(state, y, prediction, weight);
-    const int64_t hits = prediction.scalar_type() == torch::kFloat ? count_hits<float>(prediction, labels)
-                                                                   : count_hits<double>(prediction, labels);
-    state.add(0, static_cast<double>(hits));
+    const std::optional<int64_t> hits = count_hits(prediction, labels);
+    if (!hits) return MeanMetric::update(state, y, prediction, weight);
+    state.add(0, static_cast<double>(*hits));
     state.add(1, static_cast<double>(prediction.size(0)));
   }
 
