@@ -1,5 +1,5 @@
-// AddsGradient: an operation's node of autograd that adds the gradient of a parameter to a sum itself, as a product can
-// while it is made. The pass over memory that would add it later is saved.
+// AddsGradient: a node of autograd that adds the gradient of a parameter to a sum itself, as a product can do while it
+// is computed. That saves a later pass over memory.
 #pragma once
 
 #include <torch/types.h>

@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "ops/plain_tensor.h"
+
 namespace cohort::channels_last {
 
 // The elements that are worth a thread, as at::parallel_for has them in LibTorch's kernels.
@@ -16,11 +18,10 @@ inline torch::Tensor empty(torch::IntArrayRef sizes, const torch::TensorOptions&
   return at::empty(sizes, options.memory_format(at::MemoryFormat::ChannelsLast));
 }
 
-// Returns the memory from the channels of an element on; the elements of all images are counted together. Of a
-// contiguous matrix, [..., channels], that of a row.
-inline std::byte* at_element(const torch::Tensor& images, int64_t element) {
-  return static_cast<std::byte*>(images.data_ptr()) +
-         element * images.size(1) * static_cast<int64_t>(images.element_size());
+// Returns the memory from the channels of an element on; the elements of all images are counted together. For a
+// contiguous matrix, [..., channels], returns that of a row.
+inline std::byte* channels_at(const torch::Tensor& images, int64_t element) {
+  return element_at(images, element * images.size(1));
 }
 
 }  // namespace cohort::channels_last

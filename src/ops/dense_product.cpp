@@ -51,13 +51,13 @@ torch::Tensor rows_of(const torch::Tensor& x) {
   return x.dim() == 2 ? x : x.view({-1, x.size(-1)});
 }
 
-// Calls multiply(part of the result, of a, of b) for the product of a and b: once, or for parts of columns or of rows,
-// of which there are more, on a team or on the threads that an operation may use. A BLAS's own threads are off
+// Calls multiply(part of the result, of a, of b) for the product of a and b: once, or for parts of the larger one of
+// columns and rows, on a team or on the threads that an operation may use. A BLAS's own threads are off
 // (base/cpu_threads.h).
 template <typename Multiply>
 void each_part(const torch::Tensor& result, const torch::Tensor& a, const torch::Tensor& b, const Multiply& multiply) {
-  // Of rows or columns, so that a part runs nearly as fast as the whole, and of products of numbers, some microseconds'
-  // worth, which is what another thread needs to begin.
+  // A part has so many rows or columns that it runs nearly as fast as the whole. Its products of numbers take some
+  // microseconds, as long as another thread needs to begin.
   constexpr int64_t kLeast = 128, kProducts = 1 << 19;
   const int64_t dim = result.size(0) > result.size(1) ? 0 : 1;
   const int64_t size = result.size(dim);
@@ -85,7 +85,7 @@ class DenseBackward final : public LineNode, public AddsGradient {
         x_(x, /*is_output=*/false),
         weight_(weight, /*is_output=*/false) {}
 
-  // The result of a ReLU, without its place in the graph: where it is 0 decides, and that has no gradient.
+  // Saves the result of a ReLU without its place in the graph: only its zeros count, which have no gradient.
   void save(const torch::Tensor& y) { y_ = torch::autograd::SavedVariable(y.tensor_data(), /*is_output=*/false); }
 
   variable_list apply(variable_list&& gradients) override {
@@ -111,7 +111,7 @@ class DenseBackward final : public LineNode, public AddsGradient {
     variable_list made(3);
     if (task_should_compute_output(0)) made[0] = product(rows, weight);
     if (x.dim() != 2 && made[0].defined()) made[0] = at::_unsafe_view(made[0], x.sizes());
-    if (task_should_compute_output(kWeight)) made[kWeight] = of_weight(rows, x);
+    if (task_should_compute_output(kWeight)) made[kWeight] = weight_gradient(rows, x);
     made[kBias] = std::move(bias);
     return made;
   }
@@ -127,14 +127,14 @@ class DenseBackward final : public LineNode, public AddsGradient {
  private:
   static constexpr std::size_t kWeight = 1, kBias = 2;  // among the inputs
 
-  torch::Tensor of_weight(const torch::Tensor& rows, const torch::Tensor& x) const {
+  torch::Tensor weight_gradient(const torch::Tensor& rows, const torch::Tensor& x) const {
     torch::Tensor sum = sum_ ? sum_() : torch::Tensor();
     if (!sum.defined()) return product(transposed(rows), rows_of(x));
     each_part(sum, transposed(rows), rows_of(x), add_product);
     return {};
   }
 
-  // The same by operations that have gradients themselves.
+  // Computes the same by operations that have gradients themselves.
   variable_list by_operations(const torch::Tensor& gradient, const torch::Tensor& x, const torch::Tensor& weight,
                               const torch::Tensor& y) {
     const torch::Tensor passed = y.defined() ? at::threshold_backward(gradient, y, 0) : gradient;

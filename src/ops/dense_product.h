@@ -6,10 +6,10 @@
 
 namespace cohort {
 
-// Returns x weight^T + bias, or max(that, 0), as at::linear and at::relu do, as one node of autograd whose passes over
-// memory are one forward and one backward: a small layer's step is a fifth shorter. Undefined where LibTorch's
-// operations have to do it: on tensors that are not the CPU's own plain ones (of devices, in autocast, where operations
-// are recorded, divided or counted), of other dtypes than float32 and float64, of strides, of other shapes, or empty.
+// Returns x weight^T + bias, or max(that, 0), as at::linear and at::relu do, as one node of autograd. It passes over
+// memory once forward and once backward, which makes a small layer's step a fifth shorter. Returns an undefined tensor
+// where LibTorch has to compute: if a tensor is not plain (devices, autocast, operations that are recorded, divided or
+// counted), is strided, is empty, or is neither float32 nor float64.
 // x: [..., inputs], weight: [units, inputs], bias: [units].
 torch::Tensor dense_product(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias, bool relu);
 

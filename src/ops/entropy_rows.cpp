@@ -1,6 +1,6 @@
 // For a few classes LibTorch's operations and their nodes take ten times as long as the arithmetic. Here vector code
-// (ops/kernels) takes pointers to plain CPU tensors. The gradient is made of the logits again, in one pass, so that
-// nothing of their size is kept but they.
+// (ops/kernels) takes pointers to plain CPU tensors. Backward computes the gradient from the logits in one pass, so
+// that no other tensor of their size is kept.
 #include "ops/entropy_rows.h"
 
 #include <ATen/Functions.h>
@@ -103,7 +103,7 @@ class EntropyBackward final : public LineNode {
     return scalar_of(factor, logits);
   }
 
-  // The same by operations that have gradients themselves.
+  // Computes the same by operations that have gradients themselves.
   torch::Tensor by_operations(const variable_list& gradients, const torch::Tensor& logits,
                               const torch::Tensor& labels) const {
     const torch::Tensor each = at::softmax(logits, 1) - at::one_hot(labels, logits.size(1)).to(logits.scalar_type());

@@ -5,9 +5,9 @@
 
 namespace cohort {
 
-// Both are what at::log_softmax and at::nll_loss compute, as one node of autograd with one pass over the logits forward
-// and one backward. Undefined where LibTorch's operations have to do it: on tensors that are not the CPU's own plain
-// ones, of other dtypes than float32 and float64, of strides, or empty. c10::IndexError: a label that is no class.
+// Both functions compute the values of at::log_softmax and at::nll_loss as one node of autograd, with one pass over the
+// logits forward and one backward. The result is undefined where LibTorch has to compute: if a tensor is not plain, is
+// strided or empty, or the logits are neither float32 nor float64. c10::IndexError: a label is not a class.
 // logits: [rows, classes], labels: int64, [rows].
 
 // Returns the cross-entropy of each row, [rows].

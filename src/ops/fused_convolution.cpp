@@ -1,9 +1,9 @@
 // oneDNN adds up a bias's gradient slowly where the channels come last, LibTorch's pooling keeps 64-bit places and
 // fills its gradient with zeros first, and each of bias, ReLU and pooling is a pass over the largest tensors of a
-// model. Here oneDNN only convolves. What follows it is one pass forward and one backward, of vector code
-// (ops/kernels) that takes pointers to plain CPU tensors with the channels last. Of a convolution before a pooling
-// nothing is kept: bias and ReLU come after the pooling, since the largest of sums with one bias, and of relus, is the
-// sum and the relu of the largest, bit for bit, and so are the gradients.
+// model. Here oneDNN only convolves. One pass of vector code (ops/kernels) forward and one backward do the rest. They
+// take pointers to plain CPU tensors with the channels last. The result of a convolution before a pooling is not kept:
+// bias and ReLU come after the pooling. The largest of sums with one bias is the sum of the largest, bit for bit, and
+// the same holds for ReLU and for the gradients.
 #include "ops/fused_convolution.h"
 
 #include <ATen/Functions.h>
@@ -28,12 +28,12 @@ namespace cohort {
 
 namespace {
 
-using channels_last::at_element;
+using channels_last::channels_at;
 using torch::autograd::variable_list;
 
 constexpr at::MemoryFormat kLast = at::MemoryFormat::ChannelsLast;
 
-// What at::convolution wants to know.
+// The arguments of at::convolution beside its tensors.
 struct Geometry {
   std::vector<int64_t> stride, padding, dilation;
   int64_t groups = 1;
@@ -109,7 +109,7 @@ class FusedConvolutionBackward final : public torch::autograd::Node {
         geometry_(std::move(geometry)),
         relu_(relu) {}
 
-  // The result of a ReLU, without its place in the graph: where it is 0 decides, and that has no gradient.
+  // Saves the result of a ReLU without its place in the graph: only its zeros count, which have no gradient.
   void save(const torch::Tensor& y) {
     if (relu_) y_ = torch::autograd::SavedVariable(y.tensor_data(), /*is_output=*/false);
   }
@@ -153,8 +153,8 @@ class FusedConvolutionBackward final : public torch::autograd::Node {
     const Bands bands(gradient);
     const torch::Tensor sums = sums_of(gradient, bands.number());
     bands.each([&](int64_t band, int64_t first, const kernels::Columns& size) {
-      kernels::bias_gradient(at_element(passed, first), at_element(gradient, first),
-                             y.defined() ? at_element(y, first) : nullptr, at_element(sums, band), size,
+      kernels::bias_gradient(channels_at(passed, first), channels_at(gradient, first),
+                             y.defined() ? channels_at(y, first) : nullptr, channels_at(sums, band), size,
                              gradient.scalar_type());
     });
     return {passed, sums};
@@ -195,7 +195,7 @@ class FusedConvolutionBackward final : public torch::autograd::Node {
     all.narrow(0, first, piece.size(0)).copy_(piece);
   }
 
-  // The same by operations that have gradients themselves.
+  // Computes the same by operations that have gradients themselves.
   variable_list by_operations(const torch::Tensor& gradient, const torch::Tensor& x, const torch::Tensor& weight,
                               const torch::Tensor& y, const torch::Tensor& places) {
     torch::Tensor passed = y.defined() ? at::threshold_backward(gradient, y, 0) : gradient;
@@ -239,7 +239,7 @@ void rectify(const torch::Tensor& y, const torch::Tensor& bias) {
     return;
   }
   Bands(y).each([&](int64_t /*band*/, int64_t first, const kernels::Columns& size) {
-    kernels::add_bias(at_element(y, first), bias.data_ptr(), size, /*relu=*/true, y.scalar_type());
+    kernels::add_bias(channels_at(y, first), bias.data_ptr(), size, /*relu=*/true, y.scalar_type());
   });
 }
 

@@ -26,7 +26,7 @@ using torch::autograd::variable_list;
 using Line = c10::SmallVector<Node*, 16>;
 using Leaves = c10::SmallVector<AccumulateGrad*, 32>;
 
-// Returns the end of a leaf, of which this is called too often for a cast that looks for classes beneath.
+// Returns the leaf at an edge's end, or null. Runs too often for a cast that looks for derived classes.
 AccumulateGrad* leaf_of(const Edge& edge) {
   Node& node = *edge.function;
   return typeid(node) == typeid(AccumulateGrad) ? static_cast<AccumulateGrad*>(&node) : nullptr;
@@ -37,7 +37,7 @@ bool is_watched() {
          torch::autograd::get_current_graph_task_exec_info() != nullptr;
 }
 
-// Notes where a node leads to. Returns false if that is not a line.
+// Finds the leaves and the node that a node leads to. Returns false if the graph is not a line there.
 bool follow(Node& node, Leaves& leaves, Node*& next) {
   next = nullptr;
   for (const Edge& edge : node.next_edges()) {
@@ -59,7 +59,7 @@ bool follow(Node& node, Leaves& leaves, Node*& next) {
   return true;
 }
 
-// Returns the nodes from the loss on; none if they are not such a line. The leaves are those that it leads to.
+// Returns the nodes of the line that begins at the loss, or none if the graph is not a line. Finds their leaves.
 Line line_from(const torch::Tensor& loss, Leaves& leaves) {
   Line line;
   if (loss.dim() != 0 || !is_plain(loss) || is_watched()) return line;
@@ -74,7 +74,7 @@ Line line_from(const torch::Tensor& loss, Leaves& leaves) {
   return line;
 }
 
-// The leaf's node asks LibTorch for another handle of the gradient, and for whatever else is to be done with it.
+// Gives a leaf its gradient. The leaf's own node would ask LibTorch for another handle of it.
 void give(AccumulateGrad& leaf, torch::Tensor gradient) {
   const torch::Tensor& parameter = leaf.variable;
   torch::Tensor& sum = parameter.mutable_grad();

@@ -24,8 +24,8 @@ namespace cohort {
 
 namespace {
 
-// Of oneDNN's C interface, the same from version 1 to 3 (https://oneapi-src.github.io/oneDNN, "BLAS-like functions"):
-// C = alpha op(A) op(B) + beta C, the matrices row by row. Returns 0, or what is wrong.
+// A function of oneDNN's C interface, the same in versions 1 to 3 (https://oneapi-src.github.io/oneDNN, "BLAS-like
+// functions"). Computes C = alpha op(A) op(B) + beta C for matrices that lie row by row. Returns 0 or an error.
 using Sgemm = int(char transa, char transb, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda,
                   const float* b, int64_t ldb, float beta, float* c, int64_t ldc);
 
@@ -67,7 +67,7 @@ class OneThread {
   int before_ = omp_get_max_threads();
 };
 
-// A matrix as a BLAS is told of it.
+// A matrix as arguments of a BLAS.
 struct Matrix {
   explicit Matrix(const torch::Tensor& tensor)
       : transposed(tensor.stride(1) != 1 && tensor.size(1) != 1),
@@ -107,7 +107,7 @@ bool multiplied_by_onednn(const torch::Tensor& result, const torch::Tensor& a, c
     const int failed =
         onednn()(left.op(), right.op(), std::min(each, rows - row), columns, a.size(1), 1.0F, left.row(row),
                  left.leading, right.values, right.leading, beta, sum.row(row), sum.leading);
-    // What it refuses, it refuses of every piece, before it writes.
+    // If it fails for one piece, it fails for all of them, before it writes.
     if (failed != 0) return false;
   }
   return true;

@@ -1,4 +1,4 @@
-// Products of matrices that lie in the CPU's memory, by the fastest library that is there.
+// Products of matrices in the CPU's memory, by the fastest library available.
 #pragma once
 
 #include <torch/types.h>

@@ -13,11 +13,11 @@ namespace cohort {
 
 namespace {
 
-using channels_last::at_element;
+using channels_last::channels_at;
 using channels_last::kGrain;
 
 uint8_t* places_at(const torch::Tensor& places, int64_t element) {
-  return reinterpret_cast<uint8_t*>(at_element(places, element));
+  return reinterpret_cast<uint8_t*>(channels_at(places, element));
 }
 
 }  // namespace
@@ -56,8 +56,8 @@ void MaxPool::store(const torch::Tensor& y, const torch::Tensor& places, const t
     row.windows_down = 1;
     for (int64_t i = begin; i < end; ++i) {
       row.above = shape_.above - i % shape_.windows_down * shape_.stride_down;
-      kernels::max_pool(at_element(y, i * shape_.windows_across), places_at(places, i * shape_.windows_across),
-                        at_element(images, i / shape_.windows_down * shape_.height * shape_.width),
+      kernels::max_pool(channels_at(y, i * shape_.windows_across), places_at(places, i * shape_.windows_across),
+                        channels_at(images, i / shape_.windows_down * shape_.height * shape_.width),
                         bias.defined() ? bias.data_ptr() : nullptr, row, relu, y.scalar_type());
     }
   });
@@ -70,8 +70,8 @@ void MaxPool::store_gradients(const torch::Tensor& dst, const torch::Tensor& sum
   const int64_t each = std::max<int64_t>(1, kGrain / (size * shape_.channels));
   parallel_for(dst.size(0), each, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      kernels::max_pool_gradient(at_element(dst, i * size), at_element(sums, i), at_element(gradient, i * windows),
-                                 y.defined() ? at_element(y, i * windows) : nullptr, places_at(places, i * windows),
+      kernels::max_pool_gradient(channels_at(dst, i * size), channels_at(sums, i), channels_at(gradient, i * windows),
+                                 y.defined() ? channels_at(y, i * windows) : nullptr, places_at(places, i * windows),
                                  shape_, dst.scalar_type());
     }
   });

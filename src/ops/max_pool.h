@@ -1,4 +1,4 @@
-// The largest elements of windows on images with the channels last, and their gradients, by vector code.
+// Max pooling of images with the channels last, and its gradients, by vector code.
 #pragma once
 
 #include <torch/types.h>
@@ -10,14 +10,14 @@
 
 namespace cohort {
 
-// Tensors are plain ones of the CPU (ops/plain_tensor.h), float32 or float64, with the channels last. Autograd does
-// not see what is done, on the threads that an operation may use.
+// Takes plain tensors (ops/plain_tensor.h) of float32 or float64 with the channels last. Autograd does not see it. It
+// runs on the threads that an operation may use.
 class MaxPool {
  public:
   // For images of these sizes, [batch, channels, height, width].
   MaxPool(const Window2& window, torch::IntArrayRef sizes);
 
-  // Returns whether it can be done with a window.
+  // Returns whether a window is supported.
   static bool fits(const Window2& window);
 
   // Returns the sizes of so many images, and of their results.

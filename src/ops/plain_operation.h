@@ -1,6 +1,6 @@
-// PlainOperation: an operation of our own that reads the memory of plain tensors, where LibTorch would be asked for
-// several. It is the same with an InputWatch and without: a pipeline's step that is repeated after a restart, which is
-// the first one there and so is watched, has the bits of the one before.
+// PlainOperation: an op that reads the memory of plain tensors, instead of several operations of LibTorch. It runs
+// with an InputWatch and without. So a pipeline's step that is repeated after a restart has the same bits, although the
+// first step of a run is watched.
 #pragma once
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -13,8 +13,8 @@
 
 namespace cohort {
 
-// Takes note of the inputs of a thread's operations. LibTorch's dispatcher hands its operations to a kernel; those of
-// our own tell their inputs.
+// Takes note of the inputs of a thread's ops. LibTorch's dispatcher gives its own operations to a kernel; plain
+// operations call note().
 struct InputWatch {
   c10::DispatchKey key;  // the kernel's, which the thread includes
   std::function<void(const torch::Tensor&)> note;

@@ -22,8 +22,8 @@ inline std::byte* element_at(const torch::Tensor& tensor, int64_t element) {
   return static_cast<std::byte*>(tensor.data_ptr()) + element * static_cast<int64_t>(tensor.element_size());
 }
 
-// Returns a plain tensor without values, for which nothing is asked of LibTorch's dispatcher: for operations of our
-// own, of which nothing else sees the parts.
+// Returns a plain tensor without values, without a call of LibTorch's dispatcher. For ops whose parts nothing else
+// sees.
 torch::Tensor empty_plain(c10::IntArrayRef sizes, c10::ScalarType dtype);
 
 }  // namespace cohort

@@ -9,7 +9,7 @@ enum class Reach {
   kCuda,  // those of CUDA's cards: on the calling thread's current card and stream, behind its other work
 };
 
-// What kernels for CUDA's cards need to begin; defined where the back end of these is.
+// Functions that launch kernels on CUDA's cards. The back end of these defines them.
 namespace cuda {
 // Returns the stream, a cudaStream_t.
 void* current_stream();

@@ -10,8 +10,8 @@
 
 namespace cohort {
 
-// Has the operations of this thread handed to the kernel, or not. Operations of our own tell `watch` their inputs;
-// without a watch LibTorch's take their place.
+// Has the operations of this thread handed to the kernel, or not. Plain operations tell `watch` their inputs.
+// Without a watch LibTorch's operations replace them.
 void hand_over_operations(bool on, const InputWatch* watch = nullptr);
 
 // Gives LibTorch the kernel, once for the process.
