@@ -22,14 +22,14 @@ int main() {
   std::cout << batches.size() << " steps an epoch\n";  // len(dist_dataset)
 
   for (int64_t epoch = 0; epoch < kEpochs; ++epoch) {
-    accuracy.reset();  // metric.reset_states()
+    accuracy.reset_state();  // metric.reset_states()
     for (const auto& batch : batches) {
       strategy.run(
           [&](cohort::Replica& replica, const cohort::Example& share) {
             const auto output = net[replica]->forward(share.x.flatten(1));
             const auto each = F::cross_entropy(output, share.y, F::CrossEntropyFuncOptions().reduction(torch::kNone));
             adam[replica].apply_gradients(adam[replica].gradients(replica.global_mean(each)));
-            accuracy.update(replica, share.y, output.detach());
+            accuracy.update_state(share.y, output.detach());
           },
           batch);
     }

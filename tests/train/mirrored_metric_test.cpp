@@ -57,13 +57,13 @@ TEST(MirroredMetricTest, IsExactForUnevenAndEmptyShares) {
     for (const bool weighted : {false, true}) {
       strategy.run(
           [&](Replica& replica, const Example& share) {
-            mirrored.update(replica, share.y, share.x, weighted ? share.weight : torch::Tensor());
+            mirrored.update_state(replica, share.y, share.x, weighted ? share.weight : torch::Tensor());
           },
           PerReplica<Example>(shares));
       const std::vector<double> whole = of(metric, hot, p, weighted ? w : torch::Tensor());
       expect_near(mirrored.results(), whole, metric.name());
       expect_near(mirrored.local_results(), whole, metric.name());
-      mirrored.reset();
+      mirrored.reset_state();
       EXPECT_EQ(mirrored.result(), 0.0) << metric.name();
     }
   }
@@ -77,7 +77,7 @@ TEST(MirroredMetricTest, LearnsItsSizeFromWhoKnowsIt) {
   EXPECT_EQ(score.result(), 0.0);
   EXPECT_EQ(score.local_total().numel(), 0);
   strategy.run([&](Replica& replica) {
-    if (replica.id() == 1) score.update(replica, hot, hot);
+    if (replica.id() == 1) score.update_state(replica, hot, hot);
   });
   expect_near(score.results(), of(F1Score(), hot, hot), "f1");
 
@@ -87,7 +87,7 @@ TEST(MirroredMetricTest, LearnsItsSizeFromWhoKnowsIt) {
   expect_near(other.results(), of(F1Score(), at::cat({hot, hot}), at::cat({hot, hot})), "f1 twice");
   expect_error<InvalidArgument>([&] { other.set_local_total(torch::zeros({5}, torch::kDouble)); }, "sums");
   strategy.run([&](Replica& replica) {
-    if (replica.id() == 2) score.update(replica, hot.slice(1, 0, 2), hot.slice(1, 0, 2));
+    if (replica.id() == 2) score.update_state(replica, hot.slice(1, 0, 2), hot.slice(1, 0, 2));
   });
   expect_error<FailedPrecondition>([&] { score.result(); }, "different shapes");
 }

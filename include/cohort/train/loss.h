@@ -149,4 +149,12 @@ class Loss {
   LossReduction reduction_ = LossReduction::kSumOverBatchSize;
 };
 
+// Returns this replica's share of the mean of [batch] losses over the global batch: Replica::global_mean()
+// (tf.nn.compute_average_loss, which has to be told the size of the batch). FailedPrecondition: called outside of
+// run().
+torch::Tensor compute_average_loss(const torch::Tensor& per_example_loss, const torch::Tensor& weight = {});
+// Divides a loss that every replica has whole, such as those of Model::losses(), by the number of replicas, so that the
+// replicas' sum has it once (tf.nn.scale_regularization_loss). FailedPrecondition: called outside of run().
+torch::Tensor scale_regularization_loss(const torch::Tensor& loss);
+
 }  // namespace cohort

@@ -3,7 +3,7 @@
 // cohort/train/metrics.h.
 //
 //   MirroredMetric accuracy(strategy, SparseCategoricalAccuracy());           // in a loop of the user's own
-//   strategy.run([&](Replica& replica, const Example& share) { ... accuracy.update(replica, share.y, prediction); },
+//   strategy.run([&](Replica& replica, const Example& share) { ... accuracy.update_state(share.y, prediction); },
 //   batch); accuracy.result();
 //
 // Semantics and defaults are Keras 3's. Every function takes (y, prediction[, weight[, mask]]); dimension 0 is the
@@ -122,16 +122,21 @@ class Metric {
   std::shared_ptr<const MetricRule> rule_;
 };
 
-// One conceptual metric, a state on every replica. update() is called by each replica for itself, without
+// One conceptual metric, a state on every replica. update_state() is called by each replica for itself, without
 // communication; the rest in cross-replica context.
 class MirroredMetric {
  public:
   // Makes a state for each local replica of the strategy.
   MirroredMetric(const Strategy& strategy, Metric metric);
 
+  // Adds a share of a batch to the state of the replica that runs, or outside of run() to the first one's.
+  void update_state(const torch::Tensor& y, const torch::Tensor& prediction, const torch::Tensor& weight = {},
+                    const torch::Tensor& mask = {});
+  // Adds values to a metric that has no targets: Mean, Sum.
+  void update_state(const torch::Tensor& values) { update_state({}, values); }
   // Adds the replica's share of a batch to its state.
-  void update(const Replica& replica, const torch::Tensor& y, const torch::Tensor& prediction,
-              const torch::Tensor& weight = {}, const torch::Tensor& mask = {});
+  void update_state(const Replica& replica, const torch::Tensor& y, const torch::Tensor& prediction,
+                    const torch::Tensor& weight = {}, const torch::Tensor& mask = {});
   // Returns the replica's state, to be added to by hand.
   MetricState& state(const Replica& replica);
 
@@ -153,7 +158,7 @@ class MirroredMetric {
   // Adds what another process has measured to the first replica's state.
   void add_local_total(const torch::Tensor& total);
   // Begins anew, on every local replica.
-  void reset();
+  void reset_state();
   // Makes the states of replicas that record their work, before a function that adds to them; see MetricState.
   void prepare();
   // Returns the metric that is measured.

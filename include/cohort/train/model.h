@@ -137,6 +137,11 @@ struct PredictOptions {
   int64_t batch_size = 32;  // the global batch of predict() of tensors
 };
 
+struct CallOptions {
+  // Whether layers behave as in training: dropout drops, batch norm takes the batch's statistics and learns them.
+  bool training = false;
+};
+
 struct ModelOptions {
   std::string name = "model";  // the model's name
   // The names of forward's arguments, in their order. If the list is empty they are the inputs of the examples, in the
@@ -160,7 +165,8 @@ class ModelLayer {
   const std::string& type() const;
   // Returns whether its parameters learn.
   bool trainable() const;
-  // Says whether the layer's parameters learn (and its batch-norm statistics). Takes effect at the next compile().
+  // Says whether the layer's parameters learn (and its batch-norm statistics). Takes effect at the next compile(); of a
+  // model that was not compiled at once, for optimizers that are made from then on.
   void set_trainable(bool trainable) const;
   // Returns the shape of an example's output, without the batch; nullopt before the model is built, and for children of
   // a module.
@@ -213,6 +219,21 @@ class Model {
   // Returns whether the layers have parameters yet.
   bool built() const;
 
+  // Calls the model on a batch, in loops of one's own (Keras' model(x, training=True)): within run() the replica's own
+  // copy, outside of it the first one, with tensors of any device. What is returned is differentiable. A Sequential is
+  // built by the first call, within run() by all replicas together. InvalidArgument: there are several outputs.
+  // FailedPrecondition, outside of run(): no replica has the whole model (stage 3, layouts, stages of workers).
+  torch::Tensor operator()(const torch::Tensor& x, const CallOptions& options = {}) const;
+  // The same for several inputs, by name or by position (with empty names); returns all outputs, as predict_outputs().
+  NamedTensors operator()(const NamedTensors& inputs, const CallOptions& options = {}) const;
+  // Returns the parameters that learn, and what the regularizers of layers add to the loss, one scalar a layer that has
+  // any: of the replica's own copy, outside of run() of the first one. The order of the variables is that of
+  // ReplicaOptimizer::apply_gradients().
+  std::vector<torch::Tensor> trainable_variables() const;
+  std::vector<torch::Tensor> losses() const;
+  // Lets Strategy::optimizer() take a model: optimizers of one's own loops. FailedPrecondition: not built.
+  operator const MirroredModule&() const { return module(); }  // NOLINT(google-explicit-constructor)
+
   // FailedPrecondition: not compiled. InvalidArgument: the dataset is not batched, or empty.
   History fit(const Dataset& data, const FitOptions& options = {});
   History fit(const torch::Tensor& x, const torch::Tensor& y, const FitOptions& options = {});
@@ -253,7 +274,7 @@ class Model {
   std::vector<ModelLayer> layers() const;
   // NotFound lists the names that there are.
   ModelLayer layer(std::string_view name) const;
-  // Sets whether the parameters of all layers learn; takes effect at the next compile().
+  // Sets whether the parameters of all layers learn; see ModelLayer::set_trainable().
   void set_trainable(bool trainable) const;
 
   // Returns the parameters and buffers by name, copies on the CPU.

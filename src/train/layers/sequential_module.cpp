@@ -149,12 +149,18 @@ torch::Tensor SequentialModule::entering(std::size_t layer, const torch::Tensor&
   return next_stage(x);
 }
 
-torch::Tensor SequentialModule::penalty() const {
-  torch::Tensor sum;
+std::vector<torch::Tensor> SequentialModule::penalties() const {
+  std::vector<torch::Tensor> list;
   for (const auto& layer : layers_) {
     const torch::Tensor cost = layer->penalty();
-    if (cost.defined()) sum = sum.defined() ? sum + cost : cost;
+    if (cost.defined()) list.push_back(cost);
   }
+  return list;
+}
+
+torch::Tensor SequentialModule::penalty() const {
+  torch::Tensor sum;
+  for (const torch::Tensor& cost : penalties()) sum = sum.defined() ? sum + cost : cost;
   return sum;
 }
 

@@ -22,7 +22,9 @@ class SequentialModule final : public torch::nn::Module, public LeavesParts, pub
   // A mask of the input is boolean, [batch, steps]; undefined for none.
   torch::Tensor forward(const torch::Tensor& input, const torch::Tensor& mask = {});
 
-  // Returns what the regularizers of all layers add to the loss, a scalar; undefined for nothing.
+  // Returns what the regularizers of each layer that has any add to the loss, scalars, and their sum; undefined for
+  // nothing.
+  std::vector<torch::Tensor> penalties() const;
   torch::Tensor penalty() const;
   // Returns the mask of the calling thread's last output, undefined for none, and forgets it.
   torch::Tensor take_output_mask();

@@ -171,6 +171,11 @@ void require_whole_step(const Replica& replica, const std::string& name) {
                       "synchronous training with parameter servers has a share only");
 }
 
+Replica& own_replica(std::string_view caller) {
+  if (Replica* const replica = Replica::current()) return *replica;
+  fail<FailedPrecondition>("[losses] ", caller, ": called outside run(), where no replica has a share");
+}
+
 }  // namespace
 
 torch::Tensor LossRule::sum(const torch::Tensor& y, const torch::Tensor& prediction) const {
@@ -256,6 +261,14 @@ LossShare Loss::share(Replica& replica, const torch::Tensor& y, const torch::Ten
     value = divided(value, batch.sum(mine));
   }
   return {.value = value, .total = value * examples};
+}
+
+torch::Tensor compute_average_loss(const torch::Tensor& per_example_loss, const torch::Tensor& weight) {
+  return own_replica("compute_average_loss").global_mean(per_example_loss, weight);
+}
+
+torch::Tensor scale_regularization_loss(const torch::Tensor& loss) {
+  return loss / static_cast<double>(own_replica("scale_regularization_loss").num_replicas_in_sync());
 }
 
 }  // namespace cohort

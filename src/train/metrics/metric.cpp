@@ -180,8 +180,14 @@ MetricState& MirroredMetric::state(const Replica& replica) {
   return slots_[static_cast<std::size_t>(replica.local_id())].state;
 }
 
-void MirroredMetric::update(const Replica& replica, const torch::Tensor& y, const torch::Tensor& prediction,
-                            const torch::Tensor& weight, const torch::Tensor& mask) {
+void MirroredMetric::update_state(const torch::Tensor& y, const torch::Tensor& prediction, const torch::Tensor& weight,
+                                  const torch::Tensor& mask) {
+  const Replica* const replica = Replica::current();
+  update_state(replica == nullptr ? Access::core(strategy_)->replica(0) : *replica, y, prediction, weight, mask);
+}
+
+void MirroredMetric::update_state(const Replica& replica, const torch::Tensor& y, const torch::Tensor& prediction,
+                                  const torch::Tensor& weight, const torch::Tensor& mask) {
   if (is_elsewhere()) return;  // the process of the last stage counts
   metric_.update(state(replica), y, prediction, weight, mask);
 }
@@ -232,7 +238,7 @@ void MirroredMetric::set_local_total(const torch::Tensor& total) {
     fail<InvalidArgument>("[metrics] ", metric_.name(), ": its state has ", size, " sums, got ", total.scalar_type(),
                           total.sizes());
   }
-  reset();
+  reset_state();
   add_local_total(total);
 }
 
@@ -243,7 +249,7 @@ void MirroredMetric::add_local_total(const torch::Tensor& total) {
   for (int64_t i = 0; i < total.numel(); ++i) state.add(i, total[i].item<double>());
 }
 
-void MirroredMetric::reset() {
+void MirroredMetric::reset_state() {
   for (Slot& slot : slots_) slot.state.reset();
 }
 

@@ -15,13 +15,10 @@ namespace cohort {
 class [[nodiscard]] KeptModes {
  public:
   explicit KeptModes(const MirroredModule& module) {
-    for (const auto& copy : module.copies()) {
-      for (auto& each : copy->modules()) {
-        const bool training = each->is_training();
-        modes_.emplace_back(std::move(each), training);
-      }
-    }
+    for (const auto& copy : module.copies()) keep(*copy);
   }
+  // Keeps that of one copy.
+  explicit KeptModes(const torch::nn::Module& copy) { keep(copy); }
   KeptModes(const KeptModes&) = delete;
   KeptModes& operator=(const KeptModes&) = delete;
   // train() sets the children's mode, too, and they come later in the list.
@@ -30,6 +27,13 @@ class [[nodiscard]] KeptModes {
   }
 
  private:
+  void keep(const torch::nn::Module& copy) {
+    for (auto& each : copy.modules()) {
+      const bool training = each->is_training();
+      modes_.emplace_back(std::move(each), training);
+    }
+  }
+
   std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> modes_;
 };
 

@@ -76,7 +76,7 @@ bool ModelLayer::trainable() const {
   return model_->entries()[index_].trainable;
 }
 void ModelLayer::set_trainable(bool trainable) const {
-  model_->entries()[index_].trainable = trainable;
+  model_->set_trainable(index_, trainable);
 }
 std::optional<Shape> ModelLayer::output_shape() const {
   return model_->entries()[index_].output;
@@ -253,7 +253,7 @@ ModelLayer Model::layer(std::string_view name) const {
 }
 
 void Model::set_trainable(bool trainable) const {
-  for (auto& entry : state_->entries()) entry.trainable = trainable;
+  for (std::size_t i = 0; i < state_->entries().size(); ++i) state_->set_trainable(i, trainable);
 }
 
 NamedTensors Model::weights() const {

@@ -102,7 +102,7 @@ void ModelState::build(const Shape& input, torch::ScalarType input_dtype) {
     cutter.cut(speaker(), *Access::core(strategy_), sequentials_, context);
   }
   for (std::size_t i = 0; i < entries_.size(); ++i) entries_[i].output = outputs[i];
-  if (compiled()) apply_trainable();
+  apply_trainable();
   declare();
 }
 
@@ -243,7 +243,7 @@ void ModelState::compile(const CompileOptions& options) {
   require_precision(speaker() + "compile", strategy_, precision_);
   if (precision_ == PrecisionPolicy::kMixedFloat16 && !rule_->gradient().loss_scale) rule_ = LossScaleOptimizer(*rule_);
   optimizer_ = MirroredOptimizer();
-  loss_metric_.reset();
+  loss_metric_.reset_state();
   ++compilations_;
   make_functions(options);
   if (built()) apply_trainable();
@@ -316,12 +316,14 @@ void ModelState::warn_of_late_changes() const {
 void ModelState::begin_training() {
   optimizer();
   module_.train();
+  for (std::size_t r = 0; r < module_.copies().size(); ++r) hold_frozen(r);
+}
+
+void ModelState::hold_frozen(std::size_t replica) const {
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     if (entries_[i].applied || entries_[i].own_only) continue;
-    for (std::size_t r = 0; r < module_.copies().size(); ++r) {
-      const auto child = entry_module(i, r);
-      if (std::dynamic_pointer_cast<LayerModule>(child) == nullptr) hold_statistics(*child);
-    }
+    const auto child = entry_module(i, replica);
+    if (std::dynamic_pointer_cast<LayerModule>(child) == nullptr) hold_statistics(*child);
   }
 }
 

@@ -75,6 +75,15 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
 
   // Warns of layers that were frozen or thawed since compile().
   void warn_of_late_changes() const;
+  // Calls the module of the replica that runs, or the first one; see Model::operator().
+  NamedTensors call(const Example& share, bool training);
+  // Returns the copy of the module that call() takes.
+  torch::nn::Module& called_copy() const;
+  // Returns what each layer with regularizers adds to the loss, on that copy.
+  std::vector<torch::Tensor> penalties() const;
+  // Sets whether a layer learns; at once in a model that was not compiled.
+  void set_trainable(std::size_t index, bool trainable);
+
   // Sets the modes of the modules, before a run of steps.
   void begin_training();
   void begin_evaluation() const;
@@ -156,6 +165,9 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   void list_children();
   void declare();
   void apply_trainable();
+  // Keeps statistics of frozen children as they are, which the mode of training would have learn.
+  void hold_frozen(std::size_t replica) const;
+  const Replica& called_replica() const;
   bool held_elsewhere(std::size_t index, std::size_t replica, const torch::Tensor& parameter) const;
   template <typename Result>
   Logs collect(const Result& result) const;

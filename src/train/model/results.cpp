@@ -90,9 +90,9 @@ const ModelState::Measured* ModelState::find_metric(std::string_view log) const 
 }
 
 void ModelState::reset_metrics() {
-  loss_metric_.reset();
-  for (MirroredMetric& each : output_losses_) each.reset();
-  for (Measured& each : metrics_) each.metric.reset();
+  loss_metric_.reset_state();
+  for (MirroredMetric& each : output_losses_) each.reset_state();
+  for (Measured& each : metrics_) each.metric.reset_state();
 }
 
 Logs ModelState::keeping_metrics(const std::function<Logs()>& fn) {

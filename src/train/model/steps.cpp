@@ -63,7 +63,7 @@ void ModelState::record(const Replica& replica, int64_t examples, const std::vec
   }
   for (Measured& each : metrics_) {
     const OutputShare& own = outputs[each.output];
-    each.metric.update(replica, own.y, own.prediction.detach(), each.weighted ? own.masked_weight : own.mask);
+    each.metric.update_state(replica, own.y, own.prediction.detach(), each.weighted ? own.masked_weight : own.mask);
   }
 }
 
