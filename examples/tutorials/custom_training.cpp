@@ -1,7 +1,6 @@
-// TensorFlow's tutorial "Custom training with tf.distribute.Strategy", cell by cell, on two devices: a model that is called,
-// a loss without a reduction, regularizers' losses, metrics.
-// Usage: example_custom_training [FOLDER], a folder with the files of MNIST; without it on digits that it draws. Ends with
-// the accuracy on the test examples, above 0.9.
+// TensorFlow's tutorial "Custom training with tf.distribute.Strategy", cell by cell, on two devices: a model that is
+// called, a loss without a reduction, regularizers' losses, metrics. Usage: example_custom_training [FOLDER], a folder
+// with the files of MNIST; without it on digits that it draws. Ends with the accuracy on the test examples, above 0.9.
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -24,8 +23,8 @@ int main(int argc, char** argv) {
   using namespace cohort;
   constexpr int64_t kEpochs = 3;
   torch::manual_seed(1);
-  const auto digits = argc > 1 ? datasets::mnist(argv[1])
-                               : datasets::drawn_digits({.train_size = 4'000, .test_size = 500});
+  const auto digits =
+      argc > 1 ? datasets::mnist(argv[1]) : datasets::drawn_digits({.train_size = 4'000, .test_size = 500});
   const MirroredStrategy strategy({.devices = cpu_devices(2)});
   std::printf("Number of devices: %d\n", strategy.num_replicas_in_sync());
   const int64_t global_batch_size = 32 * strategy.num_replicas_in_sync();
@@ -69,9 +68,9 @@ int main(int argc, char** argv) {
       ++num_batches;
     }
     for (const auto& x : test_dist_dataset) strategy.run(test_step, x);
-    std::printf("Epoch %ld, Loss: %.4f, Accuracy: %.2f, Test Loss: %.4f, Test Accuracy: %.2f\n", static_cast<long>(epoch + 1),
-                total_loss / static_cast<double>(num_batches), train_accuracy.result() * 100, test_loss.result(),
-                test_accuracy.result() * 100);
+    std::printf("Epoch %ld, Loss: %.4f, Accuracy: %.2f, Test Loss: %.4f, Test Accuracy: %.2f\n",
+                static_cast<long>(epoch + 1), total_loss / static_cast<double>(num_batches),
+                train_accuracy.result() * 100, test_loss.result(), test_accuracy.result() * 100);
     if (epoch + 1 == kEpochs) break;
     test_loss.reset_state();
     train_accuracy.reset_state();

@@ -61,7 +61,8 @@ TEST(CalledModelEquivalence, SharedParameters) {
 TEST(CalledModelEquivalence, CutParameters) {
   const LayoutMap layout{
       {"dense\\.weight", {"model", ""}}, {"dense\\.bias", {"model"}}, {"dense_1\\.weight", {"", "model"}}};
-  expect_like_one_device(MeshStrategy(DeviceMesh({2, 2}, {"batch", "model"}, cpu_devices(4)), {.layout = layout}), plain());
+  expect_like_one_device(MeshStrategy(DeviceMesh({2, 2}, {"batch", "model"}, cpu_devices(4)), {.layout = layout}),
+                         plain());
 }
 
 TEST(CalledModelEquivalence, Stages) {
@@ -76,8 +77,11 @@ TEST(CalledModelEquivalence, OutsideOfRunAWholeCopyIsNeeded) {
   Sequential model = small_model(plain());
   model.build({6});
   const MirroredOptimizer adam = strategy.optimizer(model, Adam());
-  testing::expect_error<FailedPrecondition>([&] { (void)model(torch::ones({1, 6}, torch::kDouble)); },
-                                            "no replica has the whole model");
+  testing::expect_error<FailedPrecondition>(
+      [&] {
+        (void)model(torch::ones({1, 6}, torch::kDouble));
+      },
+      "no replica has the whole model");
 }
 
 }  // namespace

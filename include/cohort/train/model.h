@@ -226,10 +226,10 @@ class Model {
   torch::Tensor operator()(const torch::Tensor& x, const CallOptions& options = {}) const;
   // The same for several inputs, by name or by position (with empty names); returns all outputs, as predict_outputs().
   NamedTensors operator()(const NamedTensors& inputs, const CallOptions& options = {}) const;
-  // Returns the parameters that learn, and what the regularizers of layers add to the loss, one scalar a layer that has
-  // any: of the replica's own copy, outside of run() of the first one. The order of the variables is that of
-  // ReplicaOptimizer::apply_gradients().
+  // Returns the parameters that learn, in the order of ReplicaOptimizer::apply_gradients(): the replica's own, outside
+  // of run() those of the first one.
   std::vector<torch::Tensor> trainable_variables() const;
+  // Returns what the regularizers of these parameters add to the loss, one scalar a layer that has any.
   std::vector<torch::Tensor> losses() const;
   // Lets Strategy::optimizer() take a model: optimizers of one's own loops. FailedPrecondition: not built.
   operator const MirroredModule&() const { return module(); }  // NOLINT(google-explicit-constructor)

@@ -1,5 +1,5 @@
-// A model that is called, in loops of the user's own. Keras' models have no mode: each call says whether it trains. So a
-// call sets the mode of the copy that it takes, and leaves it as it was.
+// A model that is called, in loops of the user's own. Keras' models have no mode: each call says whether it trains. So
+// a call sets the mode of the copy that it takes, and leaves it as it was.
 #include <optional>
 
 #include "base/access.h"
