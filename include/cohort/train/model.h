@@ -104,6 +104,17 @@ enum class Verbose {
   kLines,  // one an epoch, and one every ten seconds of a long one
 };
 
+// The epochs after which validation_data are evaluated.
+struct ValidationFreq {
+  // After every so many epochs.
+  ValidationFreq(int64_t every = 1) : every(every) {}  // NOLINT(google-explicit-constructor)
+  // After these epochs, which are numbers from 1.
+  ValidationFreq(std::initializer_list<int64_t> list) : epochs(list) {}  // NOLINT(google-explicit-constructor)
+
+  int64_t every = 1;                 // epochs between evaluations, where `epochs` is empty
+  std::vector<int64_t> epochs = {};  // the only epochs that end with one
+};
+
 struct FitOptions {
   int64_t epochs = 1;         // the number of the last epoch, from 1
   int64_t initial_epoch = 0;  // epochs that are taken as done already
@@ -112,8 +123,14 @@ struct FitOptions {
   int64_t steps_per_epoch = 0;
   // The data that is evaluated at the ends of epochs, in batches; its logs begin with "val_".
   std::optional<Dataset> validation_data = std::nullopt;
-  int64_t validation_steps = 0;             // batches of a validation; 0: all
-  int64_t validation_freq = 1;              // epochs between validations
+  int64_t validation_steps = 0;        // batches of a validation; 0: all
+  ValidationFreq validation_freq = 1;  // epochs between validations, or the epochs that end with one: {2, 4}
+  // The part of the examples, the last ones before shuffling, that fit() of tensors validates with instead of training;
+  // 0: none. InvalidArgument: fit() of a Dataset, beside validation_data, or too few examples.
+  double validation_split = 0.0;
+  // The weights of examples by their class, a label or the largest entry of a target; a class that is missing weighs 1.
+  // For one output. InvalidArgument: examples have weights already. Validation takes none.
+  std::map<int64_t, double> class_weight = {};
   std::vector<CallbackPtr> callbacks = {};  // called in this order; what one adds to the logs the next ones see
   Verbose verbose = Verbose::kAuto;         // the form of the progress
   std::ostream* output = nullptr;           // the stream for the progress; null: standard output

@@ -115,7 +115,7 @@ class FitRun final : public Rounds, public TrainingRun {
   // An epoch that was cut short is not validated.
   bool due(Moment moment) const override {
     return moment == Moment::kEvaluationBegin && validation_ && !input_.stopped() &&
-           (start_.epoch + 1) % options_.validation_freq == 0;
+           validates_after(options_.validation_freq, start_.epoch + 1);
   }
 
   void evaluate(Logs& logs) override {

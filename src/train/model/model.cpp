@@ -16,6 +16,7 @@
 #include "strategy/module_tensors.h"
 #include "train/loop/loop.h"
 #include "train/loop/parts.h"
+#include "train/model/fit_options.h"
 #include "train/model/kept_modes.h"
 #include "train/model/model_state.h"
 
@@ -135,7 +136,13 @@ History Model::fit(const Dataset& data, const FitOptions& options) {
   state_->require_compiled("fit");
   state_->require_scope("fit");
   state_->require_in_charge("fit");
-  return run_fit(*this, *state_, data, options);
+  const std::string speaker = "[model] " + name() + ": fit: ";
+  if (options.validation_split != 0.0) {
+    fail<InvalidArgument>(speaker, "validation_split is ", options.validation_split, ", which fit() of tensors takes; ",
+                          "divide a Dataset by take() and skip(), and give validation_data");
+  }
+  if (options.class_weight.empty()) return run_fit(*this, *state_, data, options);
+  return run_fit(*this, *state_, with_class_weight(data, options.class_weight, speaker), options);
 }
 
 History Model::fit(const torch::Tensor& x, const torch::Tensor& y, const FitOptions& options) {
@@ -143,6 +150,13 @@ History Model::fit(const torch::Tensor& x, const torch::Tensor& y, const FitOpti
 }
 
 History Model::fit(const Example& columns, const FitOptions& options) {
+  if (options.validation_split != 0.0) {
+    const auto [train, held_out] = split_for_validation(columns, options, "[model] " + name() + ": fit: ");
+    FitOptions rest = options;
+    rest.validation_split = 0.0;
+    rest.validation_data = slices(held_out, options.batch_size, /*shuffle=*/false);
+    return fit(train, rest);
+  }
   return fit(slices(columns, options.batch_size, options.shuffle), options);
 }
 
