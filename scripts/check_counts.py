@@ -12,7 +12,7 @@ import sys
 from wings import UMBRELLAS, sources, wings_of
 
 CEILINGS = {
-    "lines of the core": 63946,
+    "lines of the core": 63881,
     "headers of the core": 24,
     "lines of them": 3069,
     "errors that say Unimplemented": 101,

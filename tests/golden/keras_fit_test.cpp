@@ -23,7 +23,8 @@ FitOptions options_of(const json& options) {
   fit.initial_epoch = options.value("initial_epoch", fit.initial_epoch);
   fit.batch_size = options.value("batch_size", fit.batch_size);
   fit.validation_split = options.value("validation_split", fit.validation_split);
-  if (options.contains("validation_freq")) fit.validation_freq.epochs = options.at("validation_freq").get<std::vector<int64_t>>();
+  if (options.contains("validation_freq"))
+    fit.validation_freq.epochs = options.at("validation_freq").get<std::vector<int64_t>>();
   if (options.contains("class_weight")) {
     for (const auto& [label, weight] : options.at("class_weight").items()) fit.class_weight[std::stoll(label)] = weight;
   }

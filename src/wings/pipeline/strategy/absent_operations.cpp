@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "base/fail.h"
-#include "base/meta_shapes.h"
 #include "strategy/absent.h"
 #include "strategy/context.h"
 #include "strategy/replica_scope.h"
+#include "wings/function/base/meta_shapes.h"
 
 namespace cohort {
 

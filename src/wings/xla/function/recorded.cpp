@@ -12,7 +12,6 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "strategy/context.h"
-#include "wings/function/recorded.h"
 #include "wings/function/visitors.h"
 #include "wings/xla/base/recent.h"
 #include "wings/xla/record/function_recording.h"

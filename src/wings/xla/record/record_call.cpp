@@ -6,7 +6,7 @@
 
 #include "base/fail.h"
 #include "base/log.h"
-#include "base/meta_shapes.h"
+#include "wings/function/base/meta_shapes.h"
 #include "wings/xla/record/call.h"
 #include "wings/xla/record/cell.h"
 #include "wings/xla/record/repetition.h"

@@ -1,4 +1,4 @@
-#include "base/meta_shapes.h"
+#include "wings/function/base/meta_shapes.h"
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
