@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/example.h"
@@ -93,6 +94,26 @@ class Iterator {
   std::unique_ptr<ElementIterator> elements_;
 };
 
+// The iterator of range-based for loops over the elements of a pass, which is an Iterator or a DistributedIterator.
+template <typename Pass, typename Element>
+class PassCursor {
+ public:
+  // The type of the loop's variable.
+  using value_type = Element;
+  explicit PassCursor(std::shared_ptr<Pass> pass) : pass_(std::move(pass)), current_(pass_->next()) {}
+  const Element& operator*() const { return *current_; }
+  const Element* operator->() const { return &*current_; }
+  PassCursor& operator++() {
+    current_ = pass_->next();
+    return *this;
+  }
+  bool operator==(std::nullptr_t) const { return !current_; }
+
+ private:
+  std::shared_ptr<Pass> pass_;
+  std::optional<Element> current_;
+};
+
 // A pipeline: a source and transformations. Copies are the same pipeline and share its count of passes. Thread-safe.
 class Dataset {
  public:
@@ -170,27 +191,12 @@ class Dataset {
   Iterator iterator(const IteratorOptions& options = {}) const;
 
   // The iterator of range-based for loops. Each loop is the next pass, so the data is shuffled and augmented anew.
-  class Cursor {
-   public:
-    // The type of the loop's variable.
-    using value_type = Example;
-    explicit Cursor(std::shared_ptr<Iterator> iterator);
-    const Example& operator*() const { return *current_; }
-    const Example* operator->() const { return &*current_; }
-    Cursor& operator++();
-    bool operator==(std::nullptr_t) const { return !current_; }
-
-   private:
-    std::shared_ptr<Iterator> iterator_;
-    std::optional<Example> current_;
-  };
+  using Cursor = PassCursor<Iterator, Example>;
   Cursor begin() const;
   std::nullptr_t end() const { return nullptr; }
 
   // Returns the last transformation of the pipeline; the library uses this.
-  const DatasetNode& node() const { return *node_; }
-  // Returns the same, shared; the library uses this.
-  const std::shared_ptr<const DatasetNode>& shared_node() const { return node_; }
+  const std::shared_ptr<const DatasetNode>& node() const { return node_; }
   // Returns the count of passes; the library uses this.
   const std::shared_ptr<PassCounters>& passes() const { return passes_; }
 

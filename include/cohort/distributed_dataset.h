@@ -106,20 +106,7 @@ class DistributedDataset {
   int64_t size() const;
 
   // The iterator of range-based for loops. Each loop is the next pass.
-  class Cursor {
-   public:
-    // The type of the loop's variable.
-    using value_type = GlobalBatch;
-    explicit Cursor(std::shared_ptr<DistributedIterator> iterator);
-    const GlobalBatch& operator*() const { return *current_; }
-    const GlobalBatch* operator->() const { return &*current_; }
-    Cursor& operator++();
-    bool operator==(std::nullptr_t) const { return !current_; }
-
-   private:
-    std::shared_ptr<DistributedIterator> iterator_;
-    std::optional<GlobalBatch> current_;
-  };
+  using Cursor = PassCursor<DistributedIterator, GlobalBatch>;
   Cursor begin() const;
   std::nullptr_t end() const { return nullptr; }
 

@@ -142,14 +142,6 @@ Iterator Dataset::iterator(const IteratorOptions& options) const {
   return Iterator(std::make_unique<OwningIterator>(node_, Pass(options, passes_->plain())));
 }
 
-Dataset::Cursor::Cursor(std::shared_ptr<Iterator> iterator)
-    : iterator_(std::move(iterator)), current_(iterator_->next()) {}
-
-Dataset::Cursor& Dataset::Cursor::operator++() {
-  current_ = iterator_->next();
-  return *this;
-}
-
 Dataset::Cursor Dataset::begin() const {
   return Cursor(std::make_shared<Iterator>(iterator()));
 }

@@ -37,7 +37,7 @@ struct DividedWork {
 };
 
 DividedWork divide_work(const Dataset& dataset) {
-  LeftToDevices left = dataset.node().left_to_devices();
+  LeftToDevices left = dataset.node()->left_to_devices();
   if (!left.map) return {.batches = dataset, .map = nullptr};
   return {.batches = dataset.derived(std::move(left.batches)), .map = std::move(left.map)};
 }
@@ -263,12 +263,6 @@ int64_t DistributedDataset::size() const {
 
 DistributedIterator DistributedDataset::iterator(const IteratorOptions& options) const {
   return DistributedIterator(make_(options));
-}
-DistributedDataset::Cursor::Cursor(std::shared_ptr<DistributedIterator> iterator)
-    : iterator_(std::move(iterator)), current_(iterator_->next()) {}
-DistributedDataset::Cursor& DistributedDataset::Cursor::operator++() {
-  current_ = iterator_->next();
-  return *this;
 }
 DistributedDataset::Cursor DistributedDataset::begin() const {
   return Cursor(std::make_shared<DistributedIterator>(iterator()));

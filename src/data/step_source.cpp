@@ -15,7 +15,7 @@ namespace {
 class WholeSource final : public StepSource {
  public:
   WholeSource(const Dataset& dataset, const PassOptions& options)
-      : dataset_(dataset), elements_(dataset.node().iterate(options)) {}
+      : dataset_(dataset), elements_(dataset.node()->iterate(options)) {}
 
   bool next(std::vector<Example>& shares) override {
     shares.resize(1);
@@ -36,7 +36,7 @@ class RebatchSource final : public StepSource {
  public:
   RebatchSource(const Dataset& dataset, const PassOptions& options, const InputGroup& group, int64_t size)
       : dataset_(dataset),
-        elements_(dataset.node().iterate(options)),
+        elements_(dataset.node()->iterate(options)),
         rebatch_([this](Example& batch) { return elements_->next_example(batch); },
                  sub_batch_sizes(size, group.workers, group.replicas, group.worker),
                  static_cast<std::size_t>(group.replicas)) {}
@@ -62,7 +62,7 @@ class RebatchSource final : public StepSource {
 class CutSource final : public StepSource {
  public:
   CutSource(const Dataset& dataset, const PassOptions& options, const InputGroup& group, bool shared)
-      : dataset_(dataset), elements_(dataset.node().iterate(options)), group_(group), shared_(shared) {}
+      : dataset_(dataset), elements_(dataset.node()->iterate(options)), group_(group), shared_(shared) {}
 
   bool next(std::vector<Example>& shares) override {
     const int64_t pieces = group_.workers * group_.replicas;
@@ -105,7 +105,7 @@ class PerReplicaSource final : public StepSource {
  public:
   PerReplicaSource(const Dataset& dataset, const PassOptions& options, const InputGroup& group)
       : dataset_(dataset),
-        elements_(dataset.node().iterate(options)),
+        elements_(dataset.node()->iterate(options)),
         replicas_(static_cast<std::size_t>(group.replicas)),
         full_(drops_partial_steps(dataset, group)) {}
 
@@ -140,7 +140,7 @@ class PerReplicaSource final : public StepSource {
 }  // namespace
 
 AutoShard choose_shard(AutoShard asked, const Dataset& dataset, const InputGroup& group) {
-  const int64_t files = dataset.node().num_files();
+  const int64_t files = dataset.node()->num_files();
   // An unknown number of files serves one worker. It needs none to read everything, either.
   const int64_t served = files == kInfiniteCardinality ? group.workers : files == kUnknownCardinality ? 1 : files;
   if (asked == AutoShard::kAuto) return served >= group.workers ? AutoShard::kFile : AutoShard::kData;
@@ -177,7 +177,7 @@ std::unique_ptr<StepSource> make_per_replica_source(const Dataset& dataset, cons
 }
 
 int64_t steps_of_split(const Dataset& dataset, const InputGroup& group, AutoShard shard, bool whole) {
-  const DatasetNode& node = dataset.node();
+  const DatasetNode& node = *dataset.node();
   const std::optional<int64_t> size = dataset.batch_size();
   const bool batch_by_batch = whole || shard == AutoShard::kData || (!size && group.ends_alone);
   const int64_t batches = node.cardinality();
@@ -202,7 +202,7 @@ int64_t steps_per_replica(const Dataset& dataset, const InputGroup& group) {
 }
 
 bool drops_partial_steps(const Dataset& dataset, const InputGroup& group) {
-  return group.ends_alone && dataset.node().batching().full;
+  return group.ends_alone && dataset.node()->batching().full;
 }
 
 }  // namespace cohort

@@ -32,7 +32,7 @@ int64_t count(const DistributedDataset& dataset) {
 
 // Numbers that workers divide as if each was a file.
 Dataset files(int64_t number) {
-  return Dataset(make_files(Dataset::range(number).shared_node()));
+  return Dataset(make_files(Dataset::range(number).node()));
 }
 
 // The batches that pipelines make of a source, several short ones among them.

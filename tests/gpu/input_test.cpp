@@ -63,7 +63,7 @@ TEST(Input, PicturesThatAreChangedOnCardsHaveTheBitsOfTheHost) {
 TEST(Input, PicturesThatOperationsChangeHaveTheSameBits) {
   COHORT_NEEDS_CARDS(1);
   const torch::Device card = find_logical_device(on_cards(1)[0]).torch_device;
-  const LeftToDevices work = pictures().node().left_to_devices();
+  const LeftToDevices work = pictures().node()->left_to_devices();
   ASSERT_NE(work.map, nullptr);
   const Dataset bytes(work.batches);
   Iterator wanted = pictures().iterator();

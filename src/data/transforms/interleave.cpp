@@ -94,7 +94,7 @@ class InterleaveIterator final : public ElementIterator {
     Dataset dataset = fn_(of);
     PassOptions at = at_;
     at.salt = Random(at_.salt, number)();
-    auto elements = dataset.node().iterate(at);
+    auto elements = dataset.node()->iterate(at);
     return {std::move(of), number, std::move(dataset), std::move(elements)};
   }
 

@@ -96,7 +96,7 @@ TEST(DeviceImages, KernelsAndOperationsGiveTheBitsOfTheHostsFunctions) {
     for (int64_t i = 0; i < kPictures; ++i) {
       wanted.push_back(changed_on_host(x[i], make_host_generator(static_cast<uint64_t>(i)), options));
     }
-    const DeviceMapPtr map = images.finish(Dataset::from_tensors(batch).batch(1)).node().left_to_devices().map;
+    const DeviceMapPtr map = images.finish(Dataset::from_tensors(batch).batch(1)).node()->left_to_devices().map;
     ASSERT_NE(map, nullptr);
     for (const kernels::Reach reach : {kernels::Reach::kHost, kernels::Reach::kNone}) {
       const Example made = (*map)(batch, reach);
@@ -152,12 +152,12 @@ Dataset pipeline(const DeviceImageOptions& options, bool on_device) {
 TEST(DeviceImages, AreChangedOnTheHostWithoutAStrategyAndBehindOtherTransformations) {
   const DeviceImageOptions options = cropped(9, 7, {.padding = 2});
   const Dataset device = pipeline(options, true);
-  EXPECT_NE(device.node().left_to_devices().map, nullptr);
+  EXPECT_NE(device.node()->left_to_devices().map, nullptr);
   const Dataset mapped = device.map([](Example batch) {
     batch.x = batch.x * 2.0;
     return batch;
   });
-  EXPECT_EQ(mapped.node().left_to_devices().map, nullptr);
+  EXPECT_EQ(mapped.node()->left_to_devices().map, nullptr);
   Iterator also = mapped.iterator({.epoch = 0});
   Iterator there = device.iterator({.epoch = 0});
   for (const Example& wanted : pipeline(options, false)) {

@@ -206,7 +206,7 @@ TEST_F(ImageDataTest, RandAugmentByModelGardensKeys) {
 }
 
 TEST_F(ImageDataTest, ImagesMayBeChangedOnTheDevices) {
-  const auto left = [](const Dataset& batches) { return batches.node().left_to_devices().map != nullptr; };
+  const auto left = [](const Dataset& batches) { return batches.node()->left_to_devices().map != nullptr; };
   for (const char* keys :
        {"aug_crop: padded, aug_rand_hflip: true", "aug_crop: padded, aug_crop_padding_mode: edge, dtype: float16",
         "aug_crop: resized, aug_rand_hflip: true", "aug_crop: padded, brightness: 0.5", "aug_crop: none"}) {

@@ -203,7 +203,7 @@ Dataset DeviceImages::finish(const Dataset& batches) const {
     fail<InvalidArgument>("[image] DeviceImages: finish() takes batches; call batch() on the dataset before");
   }
   const auto change = [map = map_](const Example& batch, kernels::Reach reach) { return (*map)(batch, reach); };
-  return batches.derived(make_device_map(batches.shared_node(), std::make_shared<const DeviceMap>(change)));
+  return batches.derived(make_device_map(batches.node(), std::make_shared<const DeviceMap>(change)));
 }
 
 }  // namespace cohort

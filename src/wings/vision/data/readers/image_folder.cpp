@@ -102,7 +102,7 @@ ImageFolder image_folder(const std::filesystem::path& folder, const ImageFolderO
   Dataset numbers = Dataset::from_tensor_slices(train);
   if (options.shuffle) numbers = numbers.shuffle(std::max<int64_t>(1, train.size(0)), {.seed = options.seed});
   // Workers divide the numbers, so that each of them reads and decodes its own files only.
-  const auto divided = [](const Dataset& all) { return Dataset(make_files(all.shared_node())); };
+  const auto divided = [](const Dataset& all) { return Dataset(make_files(all.node())); };
   return {.train = read_all(divided(numbers), files, options),
           .test = read_all(divided(Dataset::from_tensor_slices(test)), files, options),
           .class_names = std::move(names)};

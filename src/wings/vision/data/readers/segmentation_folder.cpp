@@ -70,7 +70,7 @@ TrainTest segmentation_folder(const std::filesystem::path& folder, const Segment
   const auto [train, test] = hold_out(static_cast<int64_t>(pairs->size()), options.held_out, options.seed);
   // Workers divide the numbers, so that each of them reads and decodes its own files only.
   const auto read = [&](const torch::Tensor& numbers) {
-    return Dataset(make_files(Dataset::from_tensor_slices(numbers).shared_node()))
+    return Dataset(make_files(Dataset::from_tensor_slices(numbers).node()))
         .map(
             [pairs, decode](const Example& number) {
               return read_pair(pairs->at(static_cast<std::size_t>(number.x.item<int64_t>())), decode);
