@@ -72,8 +72,6 @@ class DeviceMesh {
 
   // Returns the replica at a position that has one index for each of axes().
   int replica_at(const Coordinate& coordinate) const;
-  // Returns every position, in the order of the axes.
-  std::vector<Coordinate> coordinates() const;
 
   std::vector<Axis> axes_;
   std::vector<std::size_t> place_;  // the place of each of axes_ among those of topology_

@@ -60,7 +60,7 @@ class Topology {
   // Returns the axes, the slowest one first.
   const std::vector<Axis>& axes() const { return axes_; }
   // Returns the axis of that name. NotFound lists those that there are.
-  const Axis& axis(std::string_view name) const { return axes_[index_of(name)]; }
+  const Axis& axis(std::string_view name) const;
 
   // Returns the number of replicas.
   int size() const { return static_cast<int>(places_.size()); }
@@ -97,11 +97,6 @@ class Topology {
   bool operator==(const Topology&) const = default;
 
  private:
-  std::size_t index_of(std::string_view axis) const;
-  // Returns the replicas that agree with this one on all axes for which `free` does not hold.
-  template <typename Free>
-  std::vector<int> replicas_along(int replica, const Free& free) const;
-
   std::vector<Axis> axes_;
   std::vector<Place> places_;
 };

@@ -146,6 +146,22 @@ auto task_of(const DeviceSpec& device) {
   return std::tuple(device.job != "chief", device.job, device.task);
 }
 
+// Returns every position, in the order of the axes.
+std::vector<Coordinate> positions(const std::vector<Axis>& axes) {
+  std::vector<Coordinate> all{Coordinate()};
+  for (const Axis& axis : axes) {
+    std::vector<Coordinate> longer;
+    for (const Coordinate& begin : all) {
+      for (int i = 0; i < axis.size; ++i) {
+        longer.push_back(begin);
+        longer.back().push_back(i);
+      }
+    }
+    all = std::move(longer);
+  }
+  return all;
+}
+
 }  // namespace
 
 DeviceMesh::DeviceMesh(std::vector<int> sizes, const std::vector<std::string>& names,
@@ -203,24 +219,9 @@ int DeviceMesh::replica_at(const Coordinate& coordinate) const {
   return topology_.replica_at(position);
 }
 
-std::vector<Coordinate> DeviceMesh::coordinates() const {
-  std::vector<Coordinate> all{Coordinate()};
-  for (const Axis& axis : axes_) {
-    std::vector<Coordinate> longer;
-    for (const Coordinate& begin : all) {
-      for (int i = 0; i < axis.size; ++i) {
-        longer.push_back(begin);
-        longer.back().push_back(i);
-      }
-    }
-    all = std::move(longer);
-  }
-  return all;
-}
-
 std::vector<DeviceSpec> DeviceMesh::devices() const {
   std::vector<DeviceSpec> list;
-  for (const Coordinate& each : coordinates()) list.push_back(device(each));
+  for (const Coordinate& each : positions(axes_)) list.push_back(device(each));
   return list;
 }
 
@@ -230,7 +231,7 @@ const DeviceSpec& DeviceMesh::device(const Coordinate& coordinate) const {
 
 Coordinate DeviceMesh::coordinate(const DeviceSpec& device) const {
   const DeviceSpec wanted = device.canonical();
-  for (const Coordinate& each : coordinates()) {
+  for (const Coordinate& each : positions(axes_)) {
     if (this->device(each) == wanted) return each;
   }
   fail<NotFound>("[mesh] ", wanted.to_string(), " is not in the mesh ", to_string());
@@ -238,7 +239,7 @@ Coordinate DeviceMesh::coordinate(const DeviceSpec& device) const {
 
 std::vector<std::vector<DeviceSpec>> DeviceMesh::groups(std::string_view axis) const {
   std::vector<std::vector<DeviceSpec>> groups;
-  for (const Coordinate& each : coordinates()) {
+  for (const Coordinate& each : positions(axes_)) {
     const std::vector<int> line = topology_.line(axis, replica_at(each));
     if (line.front() != replica_at(each)) continue;
     std::vector<DeviceSpec>& group = groups.emplace_back();

@@ -43,6 +43,28 @@ void require_places(const std::vector<Axis>& axes, const std::vector<Topology::P
   }
 }
 
+std::size_t index_of(const std::vector<Axis>& axes, std::string_view axis) {
+  const auto found = std::find_if(axes.begin(), axes.end(), [&](const Axis& each) { return each.name == axis; });
+  if (found != axes.end()) return static_cast<std::size_t>(found - axes.begin());
+  std::vector<std::string> names;
+  for (const Axis& each : axes) names.push_back(each.name);
+  fail<NotFound>("[topology] there is no axis \"", axis, "\", only ", c10::Join(", ", names));
+}
+
+// Returns the replicas that agree with this one on all axes for which `free` does not hold.
+template <typename Free>
+std::vector<int> replicas_along(const Topology& topology, int replica, const Free& free) {
+  const Coordinate own = topology.coordinate(replica);
+  std::vector<int> replicas;
+  for (int other = 0; other < topology.size(); ++other) {
+    const Coordinate theirs = topology.coordinate(other);
+    bool agrees = true;
+    for (std::size_t a = 0; a < own.size(); ++a) agrees = agrees && (free(a) || own[a] == theirs[a]);
+    if (agrees) replicas.push_back(other);
+  }
+  return replicas;
+}
+
 }  // namespace
 
 Topology::Topology() : axes_{Axis{.name = "batch"}}, places_{Place{.device = DeviceSpec().canonical()}} {}
@@ -64,12 +86,8 @@ Topology Topology::batch(const std::vector<std::vector<DeviceSpec>>& devices_of_
   return {{Axis{.name = "batch", .size = size}}, std::move(places)};
 }
 
-std::size_t Topology::index_of(std::string_view axis) const {
-  const auto found = std::find_if(axes_.begin(), axes_.end(), [&](const Axis& each) { return each.name == axis; });
-  if (found != axes_.end()) return static_cast<std::size_t>(found - axes_.begin());
-  std::vector<std::string> names;
-  for (const Axis& each : axes_) names.push_back(each.name);
-  fail<NotFound>("[topology] there is no axis \"", axis, "\", only ", c10::Join(", ", names));
+const Axis& Topology::axis(std::string_view name) const {
+  return axes_[index_of(axes_, name)];
 }
 
 int Topology::num_replicas_in_sync() const {
@@ -120,26 +138,13 @@ int Topology::replica_at(const Coordinate& coordinate) const {
   return replica;
 }
 
-template <typename Free>
-std::vector<int> Topology::replicas_along(int replica, const Free& free) const {
-  const Coordinate own = coordinate(replica);
-  std::vector<int> replicas;
-  for (int other = 0; other < size(); ++other) {
-    const Coordinate theirs = coordinate(other);
-    bool agrees = true;
-    for (std::size_t a = 0; a < axes_.size(); ++a) agrees = agrees && (free(a) || own[a] == theirs[a]);
-    if (agrees) replicas.push_back(other);
-  }
-  return replicas;
-}
-
 std::vector<int> Topology::line(std::string_view axis, int replica) const {
-  const std::size_t along = index_of(axis);
-  return replicas_along(replica, [&](std::size_t a) { return a == along; });
+  const std::size_t along = index_of(axes_, axis);
+  return replicas_along(*this, replica, [&](std::size_t a) { return a == along; });
 }
 
 int Topology::line_number(std::string_view axis, int replica) const {
-  const std::size_t along = index_of(axis);
+  const std::size_t along = index_of(axes_, axis);
   const Coordinate position = coordinate(replica);
   int number = 0;
   for (std::size_t a = 0; a < axes_.size(); ++a) {
@@ -149,7 +154,7 @@ int Topology::line_number(std::string_view axis, int replica) const {
 }
 
 std::vector<int> Topology::replicas_in_sync(int replica) const {
-  return replicas_along(replica, [&](std::size_t a) { return axes_[a].role == AxisRole::kBatch; });
+  return replicas_along(*this, replica, [&](std::size_t a) { return axes_[a].role == AxisRole::kBatch; });
 }
 
 int Topology::share_of(int replica) const {
