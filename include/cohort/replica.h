@@ -119,19 +119,4 @@ class Replica {
   int64_t share_size_ = -1;   // -1: nothing can be told by it
 };
 
-namespace detail {
-
-// The type that a replica gets back from a merged function's result.
-template <typename T>
-struct ComponentOf {
-  using type = T;
-};
-template <typename T>
-requires kIsPerReplica<T>
-struct ComponentOf<T> {
-  using type = typename T::value_type;
-};
-
-}  // namespace detail
-
 }  // namespace cohort

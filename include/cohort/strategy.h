@@ -267,9 +267,9 @@ class Strategy {
     return {value};
   }
 
-  // Calls fn(ValueContext) once for each local replica.
+  // Calls fn(ValueContext) once for each local replica, and returns a PerReplica of the results.
   template <typename Fn>
-  auto values_from_function(Fn&& fn) const -> PerReplica<std::decay_t<std::invoke_result_t<Fn&, ValueContext>>>;
+  auto values_from_function(Fn&& fn) const;
 
   // Splits each global batch of a dataset among the replicas, prefetched; the dataset must be batched
   // (InvalidArgument).

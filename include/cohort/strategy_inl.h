@@ -122,46 +122,28 @@ class RunJob final : public Job {
         parts_(static_cast<std::size_t>(replicas)) {}
 
   void run(Replica& replica) override {
-    std::apply(
-        [&](const Args&... args) {
-          if constexpr (std::is_void_v<Result>) {
-            call_on(fn_, replica, args...);
-          } else {
-            results_[static_cast<std::size_t>(replica.local_id())].emplace(call_on(fn_, replica, args...));
-          }
-        },
-        args_);
+    call(
+        replica, results_[local(replica)], [](const auto& argument) -> const auto& { return argument; });
   }
 
   void begin_parts(const Replica& replica, std::size_t count) override {
-    if constexpr (!std::is_void_v<Result>) {
-      std::vector<std::optional<Slot>>& own = parts_[static_cast<std::size_t>(replica.local_id())];
-      own.clear();
-      own.resize(count);
-    }
+    parts_[local(replica)].clear();
+    parts_[local(replica)].resize(count);
   }
 
   void run_part(Replica& replica, const SharePart& part) override {
-    std::apply(
-        [&](const Args&... args) {
-          if constexpr (std::is_void_v<Result>) {
-            call_on(fn_, replica, part_of(args, replica, part)...);
-          } else {
-            parts_[static_cast<std::size_t>(replica.local_id())][part.number].emplace(
-                call_on(fn_, replica, part_of(args, replica, part)...));
-          }
-        },
-        args_);
+    call(replica, parts_[local(replica)][part.number],
+         [&](const auto& argument) -> decltype(auto) { return part_of(argument, replica, part); });
   }
 
   void join_parts(const Replica& replica, const std::vector<SharePart>& parts) override {
     if constexpr (!std::is_void_v<Result>) {
-      const auto local = static_cast<std::size_t>(replica.local_id());
       std::vector<Result> each;
-      for (std::optional<Slot>& part : parts_[local]) each.push_back(std::move(*part));
-      parts_[local].clear();
+      for (std::optional<Slot>& part : parts_[local(replica)]) each.push_back(std::move(*part));
+      parts_[local(replica)].clear();
       const bool as_it_is = each.size() == 1 && !(kJoins<Result> && shares_results());
-      results_[local].emplace(as_it_is ? std::move(each.front()) : JoinParts<Result>::of(std::move(each), parts));
+      results_[local(replica)].emplace(as_it_is ? std::move(each.front())
+                                                : JoinParts<Result>::of(std::move(each), parts));
     }
   }
 
@@ -177,11 +159,36 @@ class RunJob final : public Job {
  private:
   using Slot = std::conditional_t<std::is_void_v<Result>, std::monostate, Result>;
 
+  static std::size_t local(const Replica& replica) { return static_cast<std::size_t>(replica.local_id()); }
+  // Calls the function with what `see` makes of each argument, and keeps its result.
+  template <typename See>
+  void call(Replica& replica, std::optional<Slot>& result, const See& see) {
+    std::apply(
+        [&](const Args&... args) {
+          if constexpr (std::is_void_v<Result>) {
+            call_on(fn_, replica, see(args)...);
+          } else {
+            result.emplace(call_on(fn_, replica, see(args)...));
+          }
+        },
+        args_);
+  }
+
   Fn fn_;
   std::tuple<Args...> args_;
   std::vector<std::optional<Slot>> results_;
   std::vector<std::vector<std::optional<Slot>>> parts_;  // [replica][part]
 };
+
+// Returns what a replica gets of a merged function's result: its component of a PerReplica, else all of it.
+template <typename T>
+auto component_of(const T& result, std::size_t local_replica) {
+  if constexpr (kIsPerReplica<T>) {
+    return result[local_replica];
+  } else {
+    return result;
+  }
+}
 
 template <typename T>
 void note_if_batch(const StrategyCore& core, Job& job, const T& argument) {
@@ -201,8 +208,8 @@ void note_if_batch(const StrategyCore& core, Job& job, const T& argument) {
 template <typename Fn, typename... Args>
 auto Replica::merge_call(Fn&& fn, Args... args) {
   using Result = std::decay_t<std::invoke_result_t<Fn&, const Strategy&, PerReplica<Args>...>>;
-  using Component = typename detail::ComponentOf<Result>::type;
-  using Slot = std::conditional_t<std::is_void_v<Result>, std::monostate, Component>;
+  using Whole = std::conditional_t<std::is_void_v<Result>, std::monostate, Result>;
+  using Slot = decltype(detail::component_of(std::declval<Whole>(), 0));
   struct Meeting {
     std::tuple<Args...> args;
     std::optional<Slot> result;
@@ -220,14 +227,9 @@ auto Replica::merge_call(Fn&& fn, Args... args) {
     if constexpr (std::is_void_v<Result>) {
       call(std::index_sequence_for<Args...>{});
     } else {
-      Result result = call(std::index_sequence_for<Args...>{});
+      const Result result = call(std::index_sequence_for<Args...>{});
       for (std::size_t i = 0; i < all.size(); ++i) {
-        auto* other = static_cast<Meeting*>(all[i]);
-        if constexpr (detail::kIsPerReplica<Result>) {
-          other->result = result[i];
-        } else {
-          other->result = result;
-        }
+        static_cast<Meeting*>(all[i])->result = detail::component_of(result, i);
       }
     }
   });
@@ -246,11 +248,10 @@ auto Strategy::run(Fn&& fn, Args&&... args) const {
 }
 
 template <typename Fn>
-auto Strategy::values_from_function(Fn&& fn) const
-    -> PerReplica<std::decay_t<std::invoke_result_t<Fn&, ValueContext>>> {
+auto Strategy::values_from_function(Fn&& fn) const {
   std::vector<std::decay_t<std::invoke_result_t<Fn&, ValueContext>>> values;
   for (int i = 0; i < num_local_replicas(); ++i) values.push_back(fn(value_context(i)));
-  return PerReplica<std::decay_t<std::invoke_result_t<Fn&, ValueContext>>>(std::move(values));
+  return PerReplica(std::move(values));
 }
 
 template <typename Factory>

@@ -45,13 +45,13 @@ class PerReplica {
   auto begin() const { return values_.begin(); }
   auto end() const { return values_.end(); }
 
-  // Returns fn applied to every value.
+  // Returns fn applied to every value, as a PerReplica.
   template <typename Fn>
-  auto map(Fn&& fn) const -> PerReplica<std::decay_t<std::invoke_result_t<Fn&, const T&>>> {
+  auto map(Fn&& fn) const {
     std::vector<std::decay_t<std::invoke_result_t<Fn&, const T&>>> mapped;
     mapped.reserve(values_.size());
     for (const T& value : values_) mapped.push_back(fn(value));
-    return PerReplica<std::decay_t<std::invoke_result_t<Fn&, const T&>>>(std::move(mapped));
+    return PerReplica<typename decltype(mapped)::value_type>(std::move(mapped));
   }
 
  private:
