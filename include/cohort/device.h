@@ -104,9 +104,6 @@ LogicalDevice find_logical_device(std::string_view name);
 // Returns the figures of the memory on which a logical device computes, now. Parts of one physical device share them.
 MemoryInfo memory_info(std::string_view name);
 
-// Forgets visible and logical configuration and use. Tests use this.
-void reset_devices();
-
 // The device on which the library's layers and factories create things in this thread while it lives. Scopes nest and
 // merge part by part; an empty name clears. With soft placement (the default, as TensorFlow's) a GPU that is not there
 // becomes the CPU, with one warning; without it, it is InvalidArgument.

@@ -97,8 +97,6 @@ class Optimizer {
   const std::string& name() const;
   // Returns the rule; the library uses this.
   const UpdateRule& rule() const { return *rule_; }
-  // Returns the same, shared; the library uses this.
-  const std::shared_ptr<const UpdateRule>& shared_rule() const { return rule_; }
   // Returns the learning rate.
   const Schedule& learning_rate() const { return learning_rate_; }
   // Returns what is done to the gradient.

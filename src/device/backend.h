@@ -213,4 +213,7 @@ bool captures(torch::Device device);
 // Returns whether NCCL can carry the tensors of a device.
 bool is_gpu(torch::Device device);
 
+// Forgets which devices are visible, how they are split, and that they were used. Tests use this.
+void reset_devices();
+
 }  // namespace cohort

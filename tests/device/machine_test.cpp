@@ -4,6 +4,7 @@
 #include "base/cpu_threads.h"
 #include "cohort/device.h"
 #include "cohort/error.h"
+#include "device/backend.h"
 #include "tests/support/errors.h"
 
 namespace cohort::machine_test {

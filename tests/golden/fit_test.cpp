@@ -67,7 +67,8 @@ Optimizer optimizer_of(const json& golden) {
   if ((name != "Adam" && name != "AdamW") || !options.at("learning_rate").is_number()) return made;
   const Schedule rate =
       rate_of_keras_adam(options.at("learning_rate"), options.value("beta_1", 0.9), options.value("beta_2", 0.999));
-  return {made.shared_rule(), rate, made.gradient()};
+  const auto kept = std::make_shared<const Optimizer>(made);
+  return {std::shared_ptr<const UpdateRule>(kept, &kept->rule()), rate, made.gradient()};
 }
 
 Dataset batches(const json& golden, const torch::Tensor& x, const torch::Tensor& y) {
