@@ -126,21 +126,14 @@ class Communicator {
   // The same operations, asynchronously. Collectives run one after the other, in the order of the calls; one that is
   // called without _async waits for those before it. Messages wait for those to, or from, the same rank. The tensors
   // must stay as they are, and not be read where they are written to, until the work has ended.
-  Work<> all_reduce_async(std::vector<torch::Tensor> tensors, ReduceOp op);
-  // See broadcast().
-  Work<> broadcast_async(std::vector<torch::Tensor> tensors, int root);
-  // See all_gather().
-  Work<std::vector<torch::Tensor>> all_gather_async(const torch::Tensor& tensor);
-  // See reduce_scatter().
-  Work<torch::Tensor> reduce_scatter_async(const torch::Tensor& tensor, ReduceOp op);
-  // See all_to_all().
-  Work<std::vector<torch::Tensor>> all_to_all_async(std::vector<torch::Tensor> parts);
-  // See barrier().
-  Work<> barrier_async();
-  // See send().
-  Work<> send_async(const torch::Tensor& tensor, Peer to);
-  // See recv().
-  Work<> recv_async(const torch::Tensor& tensor, Peer from);
+  Work<> all_reduce_async(std::vector<torch::Tensor> tensors, ReduceOp op);             // see all_reduce()
+  Work<> broadcast_async(std::vector<torch::Tensor> tensors, int root);                 // see broadcast()
+  Work<std::vector<torch::Tensor>> all_gather_async(const torch::Tensor& tensor);       // see all_gather()
+  Work<torch::Tensor> reduce_scatter_async(const torch::Tensor& tensor, ReduceOp op);   // see reduce_scatter()
+  Work<std::vector<torch::Tensor>> all_to_all_async(std::vector<torch::Tensor> parts);  // see all_to_all()
+  Work<> barrier_async();                                                               // see barrier()
+  Work<> send_async(const torch::Tensor& tensor, Peer to);                              // see send()
+  Work<> recv_async(const torch::Tensor& tensor, Peer from);                            // see recv()
 
   // Returns the threads of the asynchronous operations. The library's back ends use this
   // (src/collective/work_queues.h).
