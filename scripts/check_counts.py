@@ -14,7 +14,7 @@ from wings import UMBRELLAS, sources, wings_of
 CEILINGS = {
     "lines of the core": 63881,
     "headers of the core": 24,
-    "lines of them": 3029,
+    "lines of them": 2995,
     "errors that say Unimplemented": 101,
     "abstract classes with one implementation": 6,
     "type names that stand in several files": 4,

@@ -33,7 +33,7 @@ HEADERS = {
     "cluster": "cluster/cluster_spec cluster/cluster_resolver cluster/mpi_resolver cluster/scheduler_resolvers cluster/tpu_resolver",
     "collective": "communicator",
     "topology": "device_mesh parallel/pipeline_schedule topology cluster/tpu_topology",
-    "strategy": "strategy exchange_options strategy_inl parallel/axes parallel/mesh_strategy parallel/stages parallel/pipeline_strategy mirrored replica values variable cluster/multi_worker_mesh cluster/multi_worker_pipeline cluster/multi_worker_strategy cluster/xla_strategy",
+    "strategy": "strategy exchange_options strategy_inl parallel/axes parallel/mesh_strategy parallel/stages parallel/pipeline_strategy mirrored train/script_module replica values variable cluster/multi_worker_mesh cluster/multi_worker_pipeline cluster/multi_worker_strategy cluster/xla_strategy",
     "optimizer": "more_update_rules optimizer schedule update_rules",
     "function": "function",
     "data": "dataset distributed_dataset",

@@ -29,12 +29,17 @@
 #include "cohort/values.h"
 #include "cohort/variable.h"
 
+namespace torch::jit {
+struct Module;
+}  // namespace torch::jit
+
 namespace cohort {
 
 class Dataset;
 class DistributedDataset;
 class MirroredOptimizer;
 class Optimizer;
+class ScriptModule;
 struct InputOptions;
 
 // The argument that Strategy::values_from_function() passes for each replica.
@@ -287,7 +292,7 @@ class Strategy {
   template <typename Factory>
   auto mirror(Factory&& factory) const -> Mirrored<std::decay_t<std::invoke_result_t<Factory&>>>;
 
-  // Mirrors a module from Python's: every replica gets a copy of it; see ScriptModule in mirrored.h.
+  // Mirrors a module from Python's: every replica gets a copy of it; see train/script_module.h.
   Mirrored<std::shared_ptr<ScriptModule>> mirror(const torch::jit::Module& module) const;
 
   // Makes a variable with this initial value; see variable.h.

@@ -5,6 +5,7 @@
 #include "base/fail.h"
 #include "cohort/optimizer.h"
 #include "cohort/strategy.h"
+#include "cohort/train/script_module.h"
 #include "step/step.h"
 #include "strategy/core.h"
 

@@ -10,8 +10,8 @@
 
 #include "base/atomic_file.h"
 #include "base/fail.h"
-#include "cohort/mirrored.h"
 #include "cohort/strategy.h"
+#include "cohort/train/script_module.h"
 
 namespace cohort {
 

@@ -2,7 +2,7 @@
 
 #include <torch/nn/modules/batchnorm.h>
 
-#include "cohort/mirrored.h"
+#include "cohort/train/script_module.h"
 
 namespace cohort {
 

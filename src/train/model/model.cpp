@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/wholes_on_chief.h"
+#include "cohort/train/script_module.h"
 #include "device/identity.h"
 #include "strategy/core.h"
 #include "strategy/module_pieces.h"
