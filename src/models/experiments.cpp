@@ -102,32 +102,4 @@ void Task::add_losses(CompileOptions& options) {
   options.metrics = build_metrics();
 }
 
-Loss Task::build_loss() {
-  fail<Unimplemented>("[task] this task has no loss, wanted Task::build_loss() or Task::add_losses()");
-}
-
-std::vector<Metric> Task::build_metrics() {
-  return {};
-}
-
-Example Task::example_batch() const {
-  fail<Unimplemented>("[task] this task does not tell what its batches look like, wanted Task::example_batch()");
-}
-
-std::vector<int64_t> Task::input_partition_dims(bool /*training*/) const {
-  return {};
-}
-
-LayoutMap Task::mesh_layout(const std::string& axis, const MeshCuts& /*cuts*/) const {
-  fail<Unimplemented>("[task] the mesh is to divide parameters along \"", axis,
-                      "\", but there is a layout only for language models, masked ones too, recommenders and vision "
-                      "transformers (task.model.backbone.type vit); a mesh whose axes carry the batch would fit");
-}
-
-std::vector<std::string> Task::pipeline_cut(int chunks) const {
-  fail<Unimplemented>("[task] the mesh is to divide layers into ", chunks,
-                      " chunks, but its model has no places for that, as language models, image classifiers and U-Nets "
-                      "have; a mesh whose axes carry the batch would fit");
-}
-
 }  // namespace cohort

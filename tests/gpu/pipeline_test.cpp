@@ -141,7 +141,8 @@ TEST(PipelineOnCards, LocalRanksThatDoNotFollowRanksAreRefused) {
   StrategyFlags flags;
   flags.mesh = "stage=2";
   flags.num_gpus = 1;
-  const std::string error = error_of<Unimplemented>([&] { mesh_maker(flags).make_of_workers(flags, on_cards(1), {}); });
+  const std::string error =
+      error_of<InvalidArgument>([&] { mesh_maker(flags).make_of_workers(flags, on_cards(1), {}); });
   for (const auto& [name, value] : told) ::unsetenv(name);
   EXPECT_THAT(error, HasSubstr("worker 1 has the local rank 0 of 2, wanted workers whose ranks follow each other"));
 }

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -314,30 +315,30 @@ class Task {
   // later.
   virtual TaskData build_inputs(const RuntimeConfig& runtime, bool training) = 0;
   // Returns a batch of training with the shapes and dtypes of those of build_inputs(), of the global size, with zeros
-  // that may share memory: for programs that are compiled without data. Unimplemented: the task does not tell.
-  virtual Example example_batch() const;
+  // that may share memory: for programs that are compiled without data. By default an empty one, which is refused.
+  virtual Example example_batch() const { return {}; }
   // Returns the parts in which tpu and xla divide an input among the cores of a replica, for each dimension as the
   // model takes it (NCHW), in training or in evaluation. Empty: it is not divided. InvalidArgument names a key whose
   // value makes no sense.
-  virtual std::vector<int64_t> input_partition_dims(bool training) const;
-  // Returns which parameters of the model an axis of a mesh cuts. Unimplemented: the task has no layout for its model,
-  // or its model has not what is to be cut. InvalidArgument: a cut would change nothing.
-  virtual LayoutMap mesh_layout(const std::string& axis, const MeshCuts& cuts) const;
-  // Returns where a pipeline cuts the model into so many chunks (PipelineOptions::cut); empty: a Sequential is cut by
-  // the time that its layers take. Unimplemented: the task has no cut for its model. InvalidArgument: the model has
-  // not so many blocks.
-  virtual std::vector<std::string> pipeline_cut(int chunks) const;
-  // Unimplemented: the model has no tokens that an axis of a mesh could divide (--mesh=sequence=2). By default nothing.
+  virtual std::vector<int64_t> input_partition_dims(bool /*training*/) const { return {}; }
+  // Returns which parameters of the model an axis of a mesh cuts. By default none, and such a --mesh is refused.
+  // InvalidArgument: the model does not have what is to be cut, or a cut would change nothing.
+  virtual LayoutMap mesh_layout(const std::string& /*axis*/, const MeshCuts& /*cuts*/) const { return {}; }
+  // Returns where a pipeline cuts the model into so many chunks (PipelineOptions::cut). Empty, as by default: a
+  // Sequential is cut by the time that its layers take. InvalidArgument: the model does not have so many blocks.
+  virtual std::vector<std::string> pipeline_cut(int /*chunks*/) const { return {}; }
+  // InvalidArgument: the model has no tokens that an axis of a mesh could divide (--mesh=sequence=2). By default
+  // nothing.
   virtual void check_sequence(const std::string& /*axis*/) const {}
   // Makes the model, built (Model::built) but not compiled.
   virtual Model build_model() = 0;
   // Adds the losses and the metrics to the options that the model is compiled with; by default build_loss() and
   // build_metrics(), for a model with one output.
   virtual void add_losses(CompileOptions& options);
-  // Makes the loss of the only output. Unimplemented: add_losses() has other ones.
-  virtual Loss build_loss();
+  // Makes the loss of the only output; by default none, for a task whose add_losses() has other ones.
+  virtual std::optional<Loss> build_loss() { return std::nullopt; }
   // Makes the metrics of the only output; by default none.
-  virtual std::vector<Metric> build_metrics();
+  virtual std::vector<Metric> build_metrics() { return {}; }
   // Returns the decay of the weights by the gradient, `l2` of OptimizerConfig::build().
   virtual double l2_weight_decay() const { return 0.0; }
   // Sets the weights to start from; called if there is no checkpoint.
@@ -370,8 +371,7 @@ struct Experiment {
 
 // Adds an experiment. InvalidArgument: the name is empty or taken. Thread-safe.
 void register_experiment(Experiment experiment);
-// Returns all experiments, the library's own first.
-std::vector<Experiment> experiments();
+std::vector<Experiment> experiments();  // returns all, the library's own first
 // Returns the experiment of that name. NotFound lists the experiments that there are.
 Experiment find_experiment(std::string_view name);
 

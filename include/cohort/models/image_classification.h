@@ -144,7 +144,7 @@ class ImageClassificationTask : public Task {
   std::vector<std::string> pipeline_cut(int chunks) const override;
   void check_sequence(const std::string& axis) const override;
   Model build_model() override;
-  Loss build_loss() override;
+  std::optional<Loss> build_loss() override;
   std::vector<Metric> build_metrics() override;
   double l2_weight_decay() const override { return l2_decay; }
   // Takes the weights of a safetensors file or of a checkpoint's folder; with the modules "backbone" all but the

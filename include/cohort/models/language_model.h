@@ -90,7 +90,7 @@ class LanguageModelTask : public Task {
   LayoutMap mesh_layout(const std::string& axis, const MeshCuts& cuts) const override;
   std::vector<std::string> pipeline_cut(int chunks) const override;
   Model build_model() override;
-  Loss build_loss() override;
+  std::optional<Loss> build_loss() override;
   std::vector<Metric> build_metrics() override;
   // Takes the weights of a safetensors file, of a checkpoint's folder, or of a folder of Hugging Face's. With adapters
   // theirs may be missing there.

@@ -58,9 +58,11 @@ class RankingTask : public Task {
   Example example_batch() const override;
   // The tables by their columns, or with `cuts_vocabulary` by their rows; dense layers are whole.
   LayoutMap mesh_layout(const std::string& axis, const MeshCuts& cuts) const override;
+  // InvalidArgument: DLRM has no places where a pipeline could cut it.
+  std::vector<std::string> pipeline_cut(int chunks) const override;
   void check_sequence(const std::string& axis) const override;
   Model build_model() override;
-  Loss build_loss() override;
+  std::optional<Loss> build_loss() override;
   std::vector<Metric> build_metrics() override;
 };
 

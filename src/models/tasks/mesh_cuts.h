@@ -8,17 +8,17 @@
 
 namespace cohort {
 
-// Unimplemented: the hidden layers of a transformer are to be cut by an option, which an axis always does.
+// InvalidArgument: the hidden layers of a transformer are to be cut by an option, which an axis always does.
 inline void require_whole_mlps(const std::string& axis, const MeshCuts& cuts) {
   if (!cuts.mlps) return;
-  fail<Unimplemented>("[task] --mlp_parallel=true is for recommenders, whose dense layers are whole without it; \"",
-                      axis, "\" divides the hidden layers of a transformer in any case");
+  fail<InvalidArgument>("[task] --mlp_parallel=true is for recommenders, whose dense layers are whole without it; \"",
+                        axis, "\" divides the hidden layers of a transformer in any case");
 }
 
-// Fails because the model has no tokens that an axis of sequences could divide.
+// Fails with InvalidArgument, because the model has no tokens that an axis of sequences could divide.
 [[noreturn]] inline void refuse_sequence(const std::string& axis, const char* why, const char* what_fits) {
-  fail<Unimplemented>("[task] the axis \"", axis, "\" of --mesh divides the tokens of language models, but ", why, "; ",
-                      what_fits);
+  fail<InvalidArgument>("[task] the axis \"", axis, "\" of --mesh divides the tokens of language models, but ", why,
+                        "; ", what_fits);
 }
 
 // Unimplemented: blocks are to be computed again in a pipeline.

@@ -186,6 +186,12 @@ void take_layout(StrategyFlags& flags, const Task& task) {
   if (!dividing.empty()) {
     const MeshCuts cuts{.vocabulary = flags.vocab_parallel, .mlps = flags.mlp_parallel};
     flags.layout = task.mesh_layout(dividing.front(), cuts);
+    if (flags.layout.entries().empty()) {
+      fail<InvalidArgument>("[task] the mesh is to divide parameters along \"", dividing.front(),
+                            "\", but there is a layout only for language models, masked ones too, recommenders and ",
+                            "vision transformers (task.model.backbone.type vit); a mesh whose axes carry the batch ",
+                            "would fit");
+    }
   }
   const bool has_parts = !flags.input_partition_dims.empty() || !flags.eval_input_partition_dims.empty();
   for (const Axis& axis : mesh.axes()) {
@@ -220,9 +226,9 @@ Strategy make_mesh_of_workers(const StrategyFlags& flags, const std::vector<std:
     const std::vector<std::string> names =
         flags.num_gpus > 0 ? gpus_of_rank(static_cast<int>(rank), own.size(), local_place()) : own;
     if (tasks[rank] == resolver->task() && names != own) {
-      fail<Unimplemented>("[train] --mesh=", flags.mesh, " with --num_gpus=", flags.num_gpus, ": worker ", rank,
-                          " has the local rank ", local_place().rank, " of ", local_place().size, ", wanted ",
-                          "workers whose ranks follow each other on every machine, as many on each");
+      fail<InvalidArgument>("[train] --mesh=", flags.mesh, " with --num_gpus=", flags.num_gpus, ": worker ", rank,
+                            " has the local rank ", local_place().rank, " of ", local_place().size, ", wanted ",
+                            "workers whose ranks follow each other on every machine, as many on each");
     }
     for (const std::string& name : names) {
       all.push_back(c10::str("/job:", tasks[rank].type, "/task:", tasks[rank].index, name));

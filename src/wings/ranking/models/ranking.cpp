@@ -126,6 +126,13 @@ LayoutMap RankingTask::mesh_layout(const std::string& axis, const MeshCuts& cuts
   return layouts::recommender(model.options(), axis, {.cuts_vocabulary = cuts.vocabulary, .cuts_mlps = cuts.mlps});
 }
 
+std::vector<std::string> RankingTask::pipeline_cut(int chunks) const {
+  fail<InvalidArgument>(
+      "[task] the mesh is to divide layers into ", chunks,
+      " chunks, but its model has no places for that, as language models, image classifiers and U-Nets "
+      "have; a mesh whose axes carry the batch would fit");
+}
+
 void RankingTask::check_sequence(const std::string& axis) const {
   refuse_sequence(axis, "this task has clicks", "the axes batch and model divide examples and tables");
 }
@@ -135,7 +142,7 @@ Model RankingTask::build_model() {
   return Model([options] { return models::dlrm(options); }, "dlrm");
 }
 
-Loss RankingTask::build_loss() {
+std::optional<Loss> RankingTask::build_loss() {
   return BinaryCrossentropy({.from_logits = true, .label_smoothing = label_smoothing});
 }
 

@@ -178,7 +178,7 @@ Model LanguageModelTask::build_model() {
   return Model([options] { return models::decoder(options); }, "decoder");
 }
 
-Loss LanguageModelTask::build_loss() {
+std::optional<Loss> LanguageModelTask::build_loss() {
   return SparseCategoricalCrossentropy({.from_logits = true});
 }
 

@@ -69,11 +69,11 @@ std::vector<int64_t> ImageClassificationTask::input_partition_dims(bool training
 }
 
 LayoutMap ImageClassificationTask::mesh_layout(const std::string& axis, const MeshCuts& cuts) const {
-  if (model.backbone.type != "vit") return Task::mesh_layout(axis, cuts);
+  if (model.backbone.type != "vit") return {};
   require_whole_mlps(axis, cuts);
   if (cuts.vocabulary) {
-    fail<Unimplemented>("[task] --vocab_parallel=true: an image classifier has no vocabulary that \"", axis,
-                        "\" could divide; without it, the mesh divides attention by heads and hidden layers");
+    fail<InvalidArgument>("[task] --vocab_parallel=true: an image classifier has no vocabulary that \"", axis,
+                          "\" could divide; without it, the mesh divides attention by heads and hidden layers");
   }
   return layouts::transformer(models::VisionTransformerOptions(), axis);
 }
@@ -114,13 +114,13 @@ Model ImageClassificationTask::build_model() {
   return Model([this] { return build_backbone(model, head()); }, model.backbone.type);
 }
 
-Loss ImageClassificationTask::build_loss() {
+std::optional<Loss> ImageClassificationTask::build_loss() {
   Loss loss = soft_labels() ? CategoricalCrossentropy({.from_logits = true, .label_smoothing = smoothing()})
                             : SparseCategoricalCrossentropy({.from_logits = true});
   if (loss_weight == 1.0) return loss;
-  return {loss.name(), [loss, weight = loss_weight.get()](const torch::Tensor& y, const torch::Tensor& prediction) {
-            return weight * loss.per_example(y, prediction);
-          }};
+  return Loss(loss.name(), [loss, weight = loss_weight.get()](const torch::Tensor& y, const torch::Tensor& prediction) {
+    return weight * loss.per_example(y, prediction);
+  });
 }
 
 std::vector<Metric> ImageClassificationTask::build_metrics() {

@@ -100,7 +100,7 @@ std::optional<int64_t> SemanticSegmentationTask::ignored() const {
   return losses.ignore_label >= 0 ? std::optional<int64_t>(losses.ignore_label) : std::nullopt;
 }
 
-Loss SemanticSegmentationTask::build_loss() {
+std::optional<Loss> SemanticSegmentationTask::build_loss() {
   return segmentation_loss({.num_classes = model.num_classes,
                             .weight = losses.loss_weight,
                             .label_smoothing = losses.label_smoothing,

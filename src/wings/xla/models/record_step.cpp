@@ -55,6 +55,11 @@ RecordedStep record_step(const ExperimentConfig& experiment, int num_replicas, i
   const auto scope = strategy.scope();
   Task& task = *experiment.task;
   const Example batch = task.example_batch();
+  if (!batch.input().defined()) {
+    fail<InvalidArgument>(
+        "[compile] the experiment's task does not tell what its batches look like, wanted one with "
+        "Task::example_batch()");
+  }
   const Example share = share_of(batch, num_replicas);
   const RunPlan plan = plan_run(experiment.trainer, {.steps_per_epoch = 1}, /*trains=*/true);
   Model model = task.build_model();

@@ -252,7 +252,7 @@ TEST_F(ImageDataTest, MixupAndCutmix) {
 TEST_F(ImageDataTest, LabelsAndLosses) {
   const auto loss = [&](const std::string& keys) {
     data("task: {" + keys + "}");
-    return task_->build_loss();
+    return *task_->build_loss();
   };
   const torch::Tensor prediction = torch::tensor({{2.0, 1.0, 0.0}}), y = torch::tensor({{1.0, 0.0, 0.0}});
   const auto value = [&](const std::string& keys) { return loss(keys)(y, prediction).item<double>(); };
