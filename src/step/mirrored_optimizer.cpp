@@ -7,6 +7,7 @@
 #include "cohort/strategy.h"
 #include "cohort/train/script_module.h"
 #include "step/step.h"
+#include "strategy/combinations.h"
 #include "strategy/core.h"
 
 namespace cohort {
@@ -38,9 +39,10 @@ void require_trainable(const Strategy& strategy, const Variable& variable, const
 void require_no_script(const torch::nn::Module& module, const Optimizer& rule) {
   const auto refuse = [&](const std::string& name, const torch::nn::Module& each) {
     if (dynamic_cast<const ScriptModule*>(&each) == nullptr) return;
-    fail<Unimplemented>("[optimizer] ", rule.name(), ": ", name.empty() ? "the module" : name,
-                        " is a module from Python's, whose compiled parts do not gather the parameters that ",
-                        "sharding.stage 3 shares; use stage 2");
+    require_pair(
+        c10::str("[optimizer] ", rule.name(), ":"),
+        {.feature = kScriptModules, .said = c10::str(name.empty() ? "the module" : name, " is a module from Python's")},
+        {.feature = kSharedParameters, .said = "sharding.stage is 3"});
   };
   module.apply(refuse);
 }

@@ -95,6 +95,9 @@ struct RefusedPair {
   Refusal refusal = Refusal::kNotBuilt;
 };
 
+constexpr std::string_view kWholeAverages =
+    "these averages are copies of whole parameters; those of the optimizer's use_ema lie where the parameters do";
+
 constexpr std::array kRefused = {
     RefusedPair{kModelAxis, kInputAxis, "a replica has a part of the parameters or a part of each input, not both"},
     RefusedPair{kModelOfWorkers, kStagesOfWorkers, "beside stages the axis lies within each worker"},
@@ -125,6 +128,20 @@ constexpr std::array kRefused = {
     RefusedPair{kCentral, kXlaDevices,
                 "each of these devices has a copy of every variable; use XlaStrategy or TPUStrategy"},
     RefusedPair{kXlaDevices, kWorkers, "devices of XLA train with those of other processes under TPUStrategy alone"},
+    RefusedPair{kPipeline, kRecomputed,
+                "a pipeline computes no block again; its schedule bounds the microbatches that a stage keeps"},
+    RefusedPair{kXlaDevices, kRecomputed, "the compiler decides what is computed again; leave the block as it is"},
+    RefusedPair{kPipeline, kGraphs, "the stages of a pipeline are not captured; leave jit_compile unset"},
+    RefusedPair{kServers, kGraphs, "the steps of parameter servers are not captured; leave jit_compile unset"},
+    RefusedPair{kModelOfWorkers, kTrainerEma, kWholeAverages},
+    RefusedPair{kStagesOfWorkers, kTrainerEma, kWholeAverages},
+    RefusedPair{kSharedParameters, kTrainerEma, kWholeAverages},
+    RefusedPair{kSharedParameters, kScriptModules,
+                "their compiled parts do not gather the parameters that replicas share; use stage 2"},
+    RefusedPair{kServers, kTrainingStages, "the variables of parameter servers are made before the first step"},
+    RefusedPair{kServers, kLossScale, "parameter servers leave no step out"},
+    RefusedPair{kServerTables, kAccumulation, "the gradients of rows go to the servers with each step"},
+    RefusedPair{kSynchronousServers, kWholeStepLosses, "each worker has a share of the examples of a step only"},
 };
 
 const RefusedPair* find_refused(std::string_view first, std::string_view second) {

@@ -177,7 +177,7 @@ TEST(MeshExperiments, WrongStagesAreNamed) {
   expect({"--experiment=mnist_cnn"}, {"--mesh=stage=2", "--params_override=task.train_input_partition_dims=[1,2,1,1]"},
          "task.eval_input_partition_dims have no meaning with --mesh=stage=2, whose axis of stages divides the layers");
   expect(text, {"--mesh=stage=2", "--params_override=task.model.remat=true"},
-         "task.model.remat is true, but an axis of stages in --mesh makes a pipeline, which computes no block again");
+         "task.model.remat is true and an axis of stages in --mesh makes a pipeline, which do not go together");
   expect({"--experiment=resnet20_cifar10"}, {"--mesh=stage=2", "--params_override=task.model.remat=true"},
          "task.model.remat is true");
   expect({"--experiment=resnet20_cifar10"}, {"--mesh=stage=11"}, "so that it has no 11 chunks, 1 to 10 would fit");

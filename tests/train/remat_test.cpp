@@ -240,8 +240,9 @@ TEST(Remat, APipelineRefusesIt) {
   Sequential model{Checkpointed(Dense(4)), Stage(), Dense(2)};
   model.compile({.optimizer = SGD(), .loss = SparseCategoricalCrossentropy({.from_logits = true})});
   const Dataset data = Dataset::from_tensor_slices(torch::randn({8, 3}), torch::randint(2, {8}, torch::kLong)).batch(8);
-  expect_error<Unimplemented>([&] { model.fit(data, {.verbose = Verbose::kSilent}); },
-                              "Checkpointed: a pipeline computes no block again");
+  expect_error<Unimplemented>(
+      [&] { model.fit(data, {.verbose = Verbose::kSilent}); },
+      "a block is Checkpointed and a stage of a pipeline computes it, which do not go together");
 }
 
 TEST(Remat, ASharedGeneratorCannotBeDrawnFromAgain) {

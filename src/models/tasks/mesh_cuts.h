@@ -5,6 +5,7 @@
 
 #include "base/fail.h"
 #include "cohort/models/experiment.h"
+#include "strategy/combinations.h"
 
 namespace cohort {
 
@@ -24,9 +25,8 @@ inline void require_whole_mlps(const std::string& axis, const MeshCuts& cuts) {
 // Unimplemented: blocks are to be computed again in a pipeline.
 inline void require_kept_blocks(bool remat) {
   if (!remat) return;
-  fail<Unimplemented>(
-      "[task] task.model.remat is true, but an axis of stages in --mesh makes a pipeline, which computes ",
-      "no block again; leave it out, and bound the microbatches that a stage keeps by ", "--pipeline_schedule");
+  require_pair("[task]", {.feature = kRecomputed, .said = "task.model.remat is true"},
+               {.feature = kPipeline, .said = "an axis of stages in --mesh makes a pipeline"});
 }
 
 }  // namespace cohort

@@ -8,6 +8,7 @@
 #include "base/extension.h"
 #include "base/fail.h"
 #include "base/tracer.h"
+#include "strategy/combinations.h"
 #include "strategy/core.h"
 #include "strategy/holders.h"
 #include "strategy/module_tensors.h"
@@ -96,15 +97,13 @@ NamedTensors MovingAverage::averages() const {
 
 void MovingAverage::begin(const MirroredModule& module) {
   layout_ = Access::layout(module);
-  const char* apart = nullptr;
-  if (layout_->crosses_processes())
-    apart = "the layout of the mesh cuts parameters whose parts lie with several workers";
-  if (has_stages(*Access::core(module))) apart = "the stages of the pipeline lie with several processes";
-  if (Access::core(module)->shares_parameters()) apart = "the replicas share the parameters (sharding.stage 3)";
-  if (apart != nullptr) {
-    fail<Unimplemented>("[trainer] ema: ", apart, ", and these averages are copies of whole parameters; use the ",
-                        "optimizer's use_ema, whose averages lie where the parameters do");
-  }
+  const auto require_whole = [](bool apart, std::string_view feature, const char* said) {
+    if (apart)
+      require_pair("[trainer]", {.feature = kTrainerEma, .said = "ema is on"}, {.feature = feature, .said = said});
+  };
+  require_whole(layout_->crosses_processes(), kModelOfWorkers, "several workers have parts of the parameters");
+  require_whole(has_stages(*Access::core(module)), kStagesOfWorkers, "several processes have stages of the pipeline");
+  require_whole(Access::core(module)->shares_parameters(), kSharedParameters, "sharding.stage is 3");
   copies_.clear();
   for (const auto& replica : module.copies()) {
     Copy& copy = copies_.emplace_back();

@@ -19,6 +19,7 @@
 #include "cohort/strategy.h"
 #include "device/identity.h"
 #include "device/random_draws.h"
+#include "strategy/combinations.h"
 #include "strategy/context.h"
 #include "strategy/divided.h"
 #include "strategy/module_tensors.h"
@@ -198,17 +199,16 @@ torch::Tensor remat(const std::shared_ptr<torch::nn::Module>& block,
   if (!block) fail<InvalidArgument>(kWho, "got no module");
   if (!x.defined()) fail<InvalidArgument>(kWho, "the input is undefined");
   if (x.device().type() == torch::kXLA) {
-    fail<Unimplemented>(kWho, "on ", x.device(),
-                        " the compiler decides what is computed again; leave the block as it is");
+    require_pair("[layers]", {.feature = kRecomputed, .said = "a block is Checkpointed"},
+                 {.feature = kXlaDevices, .said = c10::str("its input is on ", x.device())});
   }
   if (options.offload && x.device().type() == torch::kCPU) {
     fail<InvalidArgument>(kWho, "offload is set, but the input is in the host's memory already");
   }
   if (!torch::GradMode::is_enabled()) return forward(x);
   if (thread_context().replica_scope != nullptr) {
-    fail<Unimplemented>(kWho,
-                        "a pipeline computes no block again; leave it as it is, and bound the microbatches that a "
-                        "stage keeps by PipelineOptions::schedule");
+    require_pair("[layers]", {.feature = kRecomputed, .said = "a block is Checkpointed"},
+                 {.feature = kPipeline, .said = "a stage of a pipeline computes it"});
   }
   auto computation = c10::make_intrusive<Computation>();
   for (const ModuleTensor& each : distinct_parameters(*block)) {

@@ -8,6 +8,7 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "cohort/replica.h"
+#include "strategy/combinations.h"
 #include "strategy/core.h"
 #include "strategy/replica_scope.h"
 #include "train/losses/support.h"
@@ -166,9 +167,9 @@ void require_reduced(const Loss& loss) {
 
 void require_whole_step(const Replica& replica, const std::string& name) {
   if (Access::core(replica).placement().step_weight() == 1.0) return;
-  fail<Unimplemented>("[losses] ", name,
-                      ": its divisor, or its values, depend on all examples of the step, of which this worker of "
-                      "synchronous training with parameter servers has a share only");
+  require_pair(c10::str("[losses] ", name, ":"),
+               {.feature = kWholeStepLosses, .said = "its divisor, or its values, depend on all examples of the step"},
+               {.feature = kSynchronousServers, .said = "this worker of parameter servers has a share of them"});
 }
 
 Replica& own_replica(std::string_view caller) {

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "data/split.h"
 #include "device/backend.h"
+#include "strategy/combinations.h"
 #include "strategy/core.h"
 #include "train/layers/frozen.h"
 #include "train/layers/sequential_module.h"
@@ -193,11 +194,14 @@ NamedTensors ModelState::entry_buffers(std::size_t index, std::size_t replica) c
 
 // Refuses to capture the steps of strategies that do not make them as one function of each replica's.
 void ModelState::require_graphs() const {
-  const bool handed_out = steps_maker_ != nullptr;
-  if (!handed_out && !Access::core(strategy_)->plan().in_microbatches) return;
-  fail<Unimplemented>("[model] ", name_, ": compile: jit_compile is true, but steps ",
-                      handed_out ? c10::str("with ", steps_maker_->takers) : "of a pipeline",
-                      " are not captured as graphs; leave it unset");
+  const std::string speaker = c10::str("[model] ", name_, ": compile:");
+  const AskedFor graphs{.feature = kGraphs, .said = "jit_compile is true"};
+  if (steps_maker_ != nullptr) {
+    require_pair(speaker, graphs, {.feature = kServers, .said = c10::str(steps_maker_->takers, " make the steps")});
+  }
+  if (Access::core(strategy_)->plan().in_microbatches) {
+    require_pair(speaker, graphs, {.feature = kPipeline, .said = "the strategy is a pipeline"});
+  }
 }
 
 void ModelState::require_compiler(const CompileOptions& options) const {

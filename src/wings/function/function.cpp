@@ -9,6 +9,7 @@
 #include "base/extension.h"
 #include "base/fail.h"
 #include "base/log.h"
+#include "strategy/combinations.h"
 #include "strategy/context.h"
 #include "wings/function/captured.h"
 #include "wings/function/device/graph_capture.h"
@@ -161,8 +162,8 @@ void FunctionState::check(FunctionCall& call, FunctionArguments& arguments) cons
         "; leave it unset");
   }
   if (has_graphs && options_.jit_compile.value_or(false) && thread_context().replica_scope != nullptr) {
-    fail<Unimplemented>("[function] ", options_.name, ": jit_compile is true, but the stages of a pipeline are not ",
-                        "captured as graphs; leave it unset");
+    require_pair(c10::str("[function] ", options_.name, ":"), {.feature = kGraphs, .said = "jit_compile is true"},
+                 {.feature = kPipeline, .said = "a stage of a pipeline calls the function"});
   }
   if (options_.input_signature) {
     fit(

@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "cohort/cluster/parameter_server_strategy.h"
+#include "strategy/combinations.h"
 
 namespace cohort {
 
@@ -19,8 +20,9 @@ class PartAmongServers final : public Part {
   bool serves(bool trains) const override { return trains ? strategy_.serve() : !strategy_.is_coordinator(); }
   void require_stages(const std::vector<int64_t>& stages) const override {
     if (stages.empty()) return;
-    fail<Unimplemented>("[train] the training changes after step ", stages.front(),
-                        ", which parameter servers do not follow: their variables are made before the first step");
+    require_pair("[train]",
+                 {.feature = kTrainingStages, .said = c10::str("the training changes after step ", stages.front())},
+                 {.feature = kServers, .said = "the strategy is parameter_server"});
   }
 
  private:

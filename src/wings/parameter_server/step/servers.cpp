@@ -15,6 +15,7 @@
 #include "device/identity.h"
 #include "step/scaling.h"
 #include "step/update/slots.h"
+#include "strategy/combinations.h"
 #include "strategy/core.h"
 #include "strategy/module_tensors.h"
 #include "strategy/remote_variables.h"
@@ -33,16 +34,16 @@ class ServersExchange final : public Exchange {
         remote_(dynamic_cast<const ServersPlacement&>(core_.placement()).variables()),
         rule_(rule) {
     const torch::NoGradGuard no_grad;
+    const std::string speaker = c10::str("[optimizer] ", rule.name(), ":");
     if (rule.gradient().loss_scale) {
-      fail<Unimplemented>("[optimizer] ", rule.name(),
-                          ": loss_scale is not for parameter servers, where no step is left out");
+      require_pair(speaker, {.feature = kLossScale, .said = "loss_scale is set"},
+                   {.feature = kServers, .said = "variables are on parameter servers"});
     }
     if (remote_.keeps_slots()) slots_ = make_slots(flat, rule, 0);
     find_tables(*module.copies().front());
     if (rule.gradient().gradient_accumulation_steps > 1 && has_tables()) {
-      fail<Unimplemented>("[optimizer] ", rule.name(),
-                          ": gradient_accumulation_steps is not for tables on parameter servers, to which the "
-                          "gradients of rows go with each step");
+      require_pair(speaker, {.feature = kAccumulation, .said = "gradient_accumulation_steps is set"},
+                   {.feature = kServerTables, .said = "tables are on parameter servers"});
     }
     for (std::size_t g = 0; g < flat.groups().size(); ++g) {
       const FlatGroup& group = flat.groups()[g];

@@ -161,7 +161,7 @@ TEST(Dlrm, RowsOnServersCannotBeAccumulated) {
     const Optimizer rule = SGD({.learning_rate = 0.2, .gradient = {.gradient_accumulation_steps = 2}});
     const auto net = strategy.mirror([] { return models::dlrm(small()); });
     expect_error<Unimplemented>([&] { strategy.optimizer(net, rule); },
-                                "gradient_accumulation_steps is not for tables");
+                                "gradient_accumulation_steps is set and tables are on parameter servers");
   });
 }
 
