@@ -24,7 +24,7 @@ torch::Tensor join_tensors(const std::vector<torch::Tensor>& parts, const std::v
 // Returns whether the results of this thread are to be those of another process, which has them; join_tensors() then
 // takes a single part, too, as it is.
 bool shares_results();
-// Fails with Unimplemented for a type that cannot be joined.
+// Fails with InvalidArgument for a type that cannot be joined.
 [[noreturn]] void fail_to_join(const char* type);
 // Fails with InvalidArgument for lists of different lengths or names.
 [[noreturn]] void fail_to_match();

@@ -84,9 +84,9 @@ bool shares_results() {
 }
 
 void fail_to_join(const char* type) {
-  fail<Unimplemented>("[pipeline] what the function given to run() returns for several microbatches cannot be put ",
-                      "together (", c10::demangle(type),
-                      "): return tensors, numbers, or vectors, pairs or tuples of them");
+  fail<InvalidArgument>("[pipeline] what the function given to run() returns for several microbatches cannot be put ",
+                        "together (", c10::demangle(type),
+                        "): return tensors, numbers, or vectors, pairs or tuples of them");
 }
 
 void fail_to_match() {

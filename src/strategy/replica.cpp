@@ -180,9 +180,9 @@ torch::Tensor Replica::global_mean(const torch::Tensor& each, const torch::Tenso
           "have; take the batches of Strategy::distribute(), which say so");
     }
     if (each.size(0) != call->examples()) {
-      fail<Unimplemented>("[strategy] global_mean: got values of shape ", each.sizes(), " for ", call->examples(),
-                          " examples; a pipeline gives the function one microbatch at a time, and takes one row an ",
-                          "example, as [examples, ...]");
+      fail<InvalidArgument>("[strategy] global_mean: got values of shape ", each.sizes(), " for ", call->examples(),
+                            " examples; a pipeline gives the function one microbatch at a time, and takes one row an ",
+                            "example, as [examples, ...]");
     }
     count = global_size_ * values;
   } else if (global_size_ >= 0 && each.size(0) == share_size_) {

@@ -229,7 +229,7 @@ torch::Tensor Strategy::gather(const PerReplica<torch::Tensor>& value, int64_t a
   std::vector<torch::Tensor> parts;
   for (const torch::Tensor& each : of_shares(*core_, value)) {
     if (each.layout() != torch::kStrided) {
-      fail<Unimplemented>("[strategy] gather: sparse values cannot be gathered");
+      fail<InvalidArgument>("[strategy] gather: sparse values cannot be gathered");
     }
     if (each.dim() == 0) fail<InvalidArgument>("[strategy] gather: needs values of rank 1 or more, got a scalar");
     if (axis < -each.dim() || axis >= each.dim()) {

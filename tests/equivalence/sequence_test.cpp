@@ -157,7 +157,7 @@ TEST(Sequence, WhatDoesNotFitIsNamed) {
                                 {}, tokens);
   expect_refused<InvalidArgument>({"input_partition_dims has 2 numbers, [1, 4]", "the first is [2, 9, 4]"}, {Dense(3)},
                                   {}, torch::ones({2, 9, 4}));
-  const std::string message = testing::error_of<Unimplemented>([&] {
+  const std::string message = testing::error_of<InvalidArgument>([&] {
     const MeshStrategy strategy(DeviceMesh({2}, {"sequence"}, cpu_devices(2)));
     strategy.run([&](Replica& /*replica*/) {
       AttentionCache cache;

@@ -273,7 +273,7 @@ TEST_F(XlaCores, WhatIsRefused) {
               HasSubstr("got a tensor on cpu, wanted one on a device of the strategy's replicas, within run()"));
   const auto assign = [&](int core) { (void)two.experimental_assign_to_logical_device(torch::ones({1}), core); };
   EXPECT_THAT(error_of<InvalidArgument>([&] { assign(2); }), HasSubstr("the logical device 2, but a replica has 2"));
-  EXPECT_THAT(error_of<Unimplemented>([&] { assign(1); }), HasSubstr("run one program together"));
+  EXPECT_THAT(error_of<InvalidArgument>([&] { assign(1); }), HasSubstr("run one program together"));
   EXPECT_THAT(error_of<FailedPrecondition>([&] { XlaStrategy({.plugin = "cpu", .num_devices = 1}); }),
               HasSubstr("xla:0 was to run on the cores [0], but a strategy that lives has it run on [0, 1]"));
 }

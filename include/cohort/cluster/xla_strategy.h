@@ -73,7 +73,7 @@ class XlaStrategy : public Strategy {
   // Returns the number of cores of each replica.
   int num_cores_per_replica() const;
 
-  // Returns the tensor where replicas have one core. InvalidArgument: there is no such core. Unimplemented: replicas
+  // Returns the tensor where replicas have one core. InvalidArgument: there is no such core, or replicas
   // have several cores, all of which run the same program; TensorFlow refuses it for such programs, too.
   torch::Tensor experimental_assign_to_logical_device(const torch::Tensor& tensor, int logical_device_id) const;
 

@@ -44,8 +44,8 @@ class TFDSFolder {
 
   // Returns the examples of "train", "train[:80%]", "train[100:200]+test" and so on, in their order, by the data set's
   // supervised keys. x: an image, uint8 [channels, height, width], or the value of a tensor feature; y: int64 label, or
-  // a tensor. NotFound: a shard or a split is missing; InvalidArgument: no such part. Unimplemented: a data set without
-  // supervised keys, or of features that are not supported.
+  // a tensor. NotFound: a shard or a split is missing; InvalidArgument: no such part, or a data set without supervised
+  // keys. Unimplemented: features that are not supported.
   Dataset split(std::string_view spec, const TFDSOptions& options = {}) const;
 
  private:

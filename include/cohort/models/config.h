@@ -121,8 +121,8 @@ class Config {
   void apply_override(const std::string& text, const std::string& origin = "--params_override");
   // Sets what bindings in gin's format say: "trainer.train_steps = 100", values as in Python, comments,
   // include 'file.gin', macros (STEPS = 100 and %STEPS). A key may leave out the beginning of its path if the rest, of
-  // two names or more, is unambiguous. Unimplemented: references to code (@name, import),
-  // and builds without the wing gin.
+  // two names or more, is unambiguous. InvalidArgument: references to code (@name, import). Unimplemented: builds
+  // without the wing gin.
   void apply_gin_file(const std::filesystem::path& file);
   // Sets what the text of such a file says. `origin` is named in messages and in changes().
   void apply_gin(std::string_view text, const std::string& origin = "--gin_param");

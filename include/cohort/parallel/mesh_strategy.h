@@ -55,9 +55,9 @@ struct MeshOptions {
 class MeshStrategy : public Strategy {
  public:
   // InvalidArgument: the layout names an axis that does not divide parameters, or does not name one of the role kModel;
-  // a device belongs to another process; the partition of the inputs does not fit. NotFound: it names an axis that is
-  // not there. Unimplemented: an axis of the role kStage, more than one of the role kSpace or one beside an axis of the
-  // role kModel, devices of XLA.
+  // a device belongs to another process; the partition of the inputs does not fit, or more than one axis divides them.
+  // NotFound: it names an axis that is not there. Unimplemented: an axis of the role kStage, one of the role kSpace
+  // beside one of the role kModel, devices of XLA.
   explicit MeshStrategy(const DeviceMesh& mesh, const MeshOptions& options = {});
 };
 

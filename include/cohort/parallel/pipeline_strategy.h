@@ -56,7 +56,7 @@ struct PipelineOptions {
 // among the arguments; everything else comes whole. Different microbatches are in the model at the same time: what a
 // function does before its first stage ends and after its last one begins may overlap. Returned tensors without
 // dimensions and numbers are added up, tensors with a row for each example are joined, vectors, pairs and tuples by
-// their elements; other types are Unimplemented. Random numbers (Replica::generator()) are each microbatch's own,
+// their elements; other types are an InvalidArgument. Random numbers (Replica::generator()) are each microbatch's own,
 // whatever the cut and the schedule. Sums over the batch (all_reduce, masks of losses, SyncBatchNormalization),
 // gradients() and apply_gradients() are Unimplemented there. The first step of an optimizer fails with
 // FailedPrecondition if several chunks of the model change a tensor of it, such as the statistics of a batch norm.

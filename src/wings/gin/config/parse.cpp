@@ -74,8 +74,7 @@ class GinParser {
       return made;
     }
     if (made.name == "import" || made.name == "from") {
-      fail<Unimplemented>("[config] ", origin_, ", line ", line_, ": ", made.name,
-                          " would run code; only bindings, macros and includes are read");
+      refuse(made.name, " would run code; only bindings, macros and includes are read");
     }
     if (peek() == '/') refuse("the scope ", made.name, "/: scopes are for functions, of which there are none here");
     if (!take_if('=')) refuse("\"", made.name, "\" is not followed by =");
@@ -99,9 +98,7 @@ class GinParser {
     if (c == '{') return map(depth);
     if (c == '\'' || c == '"') return string_value();
     if (c == '%') return macro();
-    if (c == '@') {
-      fail<Unimplemented>("[config] ", origin_, ", line ", line_, ": a reference to code (@); only values are read");
-    }
+    if (c == '@') refuse("a reference to code (@); only values are read");
     return word();
   }
 

@@ -142,9 +142,9 @@ class AttentionModule final : public AttentionOfHeads {
   torch::Tensor attend_in_parts(const AttentionInputs& inputs, const torch::Tensor& query, const torch::Tensor& key,
                                 const torch::Tensor& value) const {
     if (inputs.cache != nullptr) {
-      fail<Unimplemented>("[layers] ", name_, " (MultiHeadAttention): a cache of keys and values came with queries ",
-                          inputs.query.sizes(), " of which this replica has a part; outputs that are made step by ",
-                          "step want them whole");
+      fail<InvalidArgument>("[layers] ", name_, " (MultiHeadAttention): a cache of keys and values came with queries ",
+                            inputs.query.sizes(), " of which this replica has a part; outputs that are made step by ",
+                            "step want them whole");
     }
     return DividedTensor::of(query)->attend({.query = query,
                                              .key = key,

@@ -63,8 +63,8 @@ void divide_inputs(StrategyPlan& plan, const DeviceMesh& mesh, const MeshOptions
   }
   if (space.empty()) return;
   if (space.size() > 1) {
-    fail<Unimplemented>("[mesh] the axes \"", space[0], "\" and \"", space[1], "\" of the mesh ", mesh.to_string(),
-                        " both divide inputs; one axis does, whose parts input_partition_dims lays out");
+    fail<InvalidArgument>("[mesh] the axes \"", space[0], "\" and \"", space[1], "\" of the mesh ", mesh.to_string(),
+                          " both divide inputs; one axis does, whose parts input_partition_dims lays out");
   }
   std::vector<int64_t> train = options.input_partition_dims;
   if (!wanted && space[0] == kSequence) train = {1, mesh.topology().axis(space[0]).size};

@@ -90,8 +90,8 @@ std::optional<ParameterCut> cut_of(const Topology& topology, const ModuleTensor&
   }
   const auto named = [](const std::string& axis) { return !axis.empty(); };
   if (std::count_if(axes.begin(), axes.end(), named) > 1) {
-    fail<Unimplemented>("[mesh] layout: ", parameter.name, " is to be cut along ", text_of(axes),
-                        ", but a parameter can be cut along one axis only");
+    fail<InvalidArgument>("[mesh] layout: ", parameter.name, " is to be cut along ", text_of(axes),
+                          ", but a parameter can be cut along one axis only");
   }
   const auto cut = std::find_if(axes.begin(), axes.end(), named);
   if (cut == axes.end()) return std::nullopt;
@@ -161,7 +161,7 @@ void tell_modules(const StrategyCore& core, const ParameterLayout& layout,
       while (!takes_parts(*modules.at(path)) && !path.empty()) path = outer(path);
       torch::nn::Module& taker = *modules.at(path);
       if (!takes_parts(taker)) {
-        fail<Unimplemented>(
+        fail<InvalidArgument>(
             "[mesh] layout: ", name, " is to be cut along \"", cut->axis, "\", but ", modules.at(outer(name))->name(),
             " computes with whole parameters only; modules that derive ",
             "from DividedModule, such as the layers Dense, Conv2D, DepthwiseConv2D, BatchNormalization, Embedding and ",

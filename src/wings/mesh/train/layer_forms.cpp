@@ -34,9 +34,9 @@ void fail_layout(const std::string& layer, std::string_view type, const ModuleCu
 void refuse_regularizer(const std::string& layer, std::string_view type, const std::string& parameter,
                         const Regularizer& regularizer) {
   if (!regularizer) return;
-  fail<Unimplemented>("[mesh] layout: the ", parameter, " of ", type, " \"", layer,
-                      "\" has a regularizer, which takes ",
-                      "whole parameters, so that it cannot be cut; the l2 of the optimizer's options takes parts");
+  fail<InvalidArgument>("[mesh] layout: the ", parameter, " of ", type, " \"", layer,
+                        "\" has a regularizer, which takes ",
+                        "whole parameters, so that it cannot be cut; the l2 of the optimizer's options takes parts");
 }
 
 void install_layer_forms() {

@@ -24,7 +24,7 @@ void divide_attention(AttentionOfHeads& layer, const ModuleCuts& cuts, const Top
 // Fails with InvalidArgument that tells along which axes a layer's parameters were to be cut, and what it can do.
 [[noreturn]] void fail_layout(const std::string& layer, std::string_view type, const ModuleCuts& cuts,
                               const std::string& wanted);
-// Fails with Unimplemented if a parameter that is to be cut has a regularizer.
+// Fails with InvalidArgument if a parameter that is to be cut has a regularizer.
 void refuse_regularizer(const std::string& layer, std::string_view type, const std::string& parameter,
                         const Regularizer& regularizer);
 

@@ -120,7 +120,7 @@ void Shard::require_gradient_rows(const torch::Tensor& indices, const torch::Ten
   require_trainable("a gradient of rows");
   require_rows("a gradient", indices);
   if (optimizer_.rule().one_by_one() || optimizer_.rule().keeps_averages()) {
-    fail<Unimplemented>(
+    fail<InvalidArgument>(
         "[parameter server] ", spec_.name, ": ", optimizer_.name(),
         optimizer_.rule().one_by_one() ? " needs the whole gradient" : " with use_ema needs whole updates",
         ", but a gradient of rows came");

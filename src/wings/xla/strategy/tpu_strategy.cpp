@@ -70,9 +70,9 @@ ReplicaDevices assigned(const DeviceAssignment& assignment, const XlaClient& cli
     }
     if (own.empty()) continue;
     if (static_cast<int>(own.size()) < assignment.num_cores_per_replica()) {
-      fail<Unimplemented>("[strategy] TPUStrategy: the cores of replica ", replica,
-                          " are devices of several processes; a replica is recorded by one, so its cores have to be "
-                          "that one's");
+      fail<InvalidArgument>("[strategy] TPUStrategy: the cores of replica ", replica,
+                            " are devices of several processes; a replica is recorded by one, so its cores have to be "
+                            "that one's");
     }
     replicas.push_back(std::move(own));
   }

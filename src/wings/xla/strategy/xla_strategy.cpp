@@ -157,9 +157,9 @@ torch::Tensor XlaStrategy::experimental_assign_to_logical_device(const torch::Te
                           ", but a replica has ", cores);
   }
   if (cores == 1) return tensor;
-  fail<Unimplemented>("[strategy] experimental_assign_to_logical_device: the ", cores,
-                      " cores of a replica run one program together, so that no core has a tensor to itself; use "
-                      "experimental_split_to_logical_devices or experimental_replicate_to_logical_devices");
+  fail<InvalidArgument>("[strategy] experimental_assign_to_logical_device: the ", cores,
+                        " cores of a replica run one program together, so that no core has a tensor to itself; use "
+                        "experimental_split_to_logical_devices or experimental_replicate_to_logical_devices");
 }
 
 }  // namespace cohort

@@ -75,7 +75,7 @@ TEST(PipelineStrategy, WhatCannotBePutTogetherIsNamed) {
       error_of<InvalidArgument>([&] { strategy.run([](const Example&) { return torch::zeros({10}); }, batch_of(6)); }),
       HasSubstr("returned a tensor of shape [10] for microbatch 0 of 2 examples"));
   EXPECT_THAT(
-      error_of<Unimplemented>([&] { strategy.run([](const Example&) { return std::optional(1); }, batch_of(6)); }),
+      error_of<InvalidArgument>([&] { strategy.run([](const Example&) { return std::optional(1); }, batch_of(6)); }),
       HasSubstr("optional<int>): return tensors, numbers"));
   EXPECT_THAT(error_of<InvalidArgument>([&] {
                 strategy.run([](const Example& part) { return std::vector<int>(part.x[0].item<int>() == 0 ? 1 : 2); },
@@ -101,7 +101,7 @@ void step(const PipelineStrategy& strategy, const Fn& fn, int64_t rows = 6) {
 TEST(PipelineStrategy, WhatNeedsTheWholeShareIsRefused) {
   const PipelineStrategy strategy = two_stages();
   const auto refused = [&](const auto& fn) {
-    return error_of<Unimplemented>([&] {
+    return error_of<Error>([&] {
       step(strategy, [&](Replica& replica, const Example& part, const auto& forward, ReplicaOptimizer& own) {
         fn(replica, forward(part.x), own);
       });

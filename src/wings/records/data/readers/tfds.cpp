@@ -142,8 +142,8 @@ class TFDSFolder::Impl {
 
   const Column& column(std::size_t index) const {
     if (index < columns.size()) return columns[index];
-    fail<Unimplemented>("[data] ", folder.string(),
-                        ": the data set has no supervised keys, which say what x and y are");
+    fail<InvalidArgument>("[data] ", folder.string(),
+                          ": the data set has no supervised keys, which say what x and y are");
   }
 
   std::filesystem::path folder;
