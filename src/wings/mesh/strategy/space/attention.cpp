@@ -36,17 +36,18 @@ bool is_cut_along_steps(const Tensor& x) {
   return is_divided(x) && layout_of(x).cut_dims() == std::vector<int64_t>{kSteps};
 }
 
-std::string text_of(const AttentionArgs& args) {
-  return c10::str("[space] ", args.who, ": ");
+// Fails because attention in parts does not take such arguments.
+template <typename... Parts>
+[[noreturn]] void refuse(const AttentionArgs& args, const Parts&... parts) {
+  fail<OperationRefused>("[space] ", args.who, ": ", parts...);
 }
 
 const Grid& require_query(const AttentionArgs& args) {
   const Layout& layout = layout_of(args.query);
   if (is_cut_along_steps(args.query) && layout.grid.parts.size() == 1) return layout.grid;
-  fail<OperationRefused>(text_of(args), "the queries are ", args.query.sizes(), " [examples, heads, steps, size], cut ",
-                         "along ", layout.cut_dims().size() == 1 ? "dimension " : "dimensions ",
-                         c10::Join(", ", layout.cut_dims()), "; attention in parts wants them cut along dimension ",
-                         kSteps, " alone, on an axis that cuts nothing else");
+  refuse(args, "the queries are ", args.query.sizes(), " [examples, heads, steps, size], cut ", "along ",
+         layout.cut_dims().size() == 1 ? "dimension " : "dimensions ", c10::Join(", ", layout.cut_dims()),
+         "; attention in parts wants them cut along dimension ", kSteps, " alone, on an axis that cuts nothing else");
 }
 
 // Exchanges [examples, heads, own steps, size] and [examples, own heads, steps, size].
@@ -103,7 +104,7 @@ Tensor attend_by_heads(const AttentionArgs& args, const Grid& grid) {
     for (int64_t size = 1; size <= heads; ++size) {
       if (heads % size == 0) fits.push_back(size);
     }
-    fail<InvalidArgument>(text_of(args), "the queries ", args.query.sizes(), " have ", heads,
+    fail<InvalidArgument>("[space] ", args.who, ": the queries ", args.query.sizes(), " have ", heads,
                           " heads, dimension 1, which ", parts,
                           " replicas do not divide (SequenceAttention::kUlysses); ", c10::Join(", ", fits),
                           " replicas would, or SequenceAttention::kRing");
@@ -127,10 +128,8 @@ Tensor attend_in_ring(const AttentionArgs& args, const Grid& grid) {
   const Layout& layout = layout_of(args.query);
   const int64_t parts = grid.parts.front();
   if (args.dropout > 0.0) {
-    fail<OperationRefused>(text_of(args),
-                           "dropout of weights draws a number for each pair of positions, which no replica ",
-                           "of a ring of ", parts, " has (SequenceAttention::kRing); a dropout of 0, or ",
-                           "SequenceAttention::kUlysses, would fit");
+    refuse(args, "dropout of weights draws a number for each pair of positions, which no replica ", "of a ring of ",
+           parts, " has (SequenceAttention::kRing); a dropout of 0, or ", "SequenceAttention::kUlysses, would fit");
   }
   Ring ring{.line = grid.line,
             .ranks = {},
@@ -161,9 +160,9 @@ torch::Tensor attend(const AttentionArgs& given) {
   const Grid grid = require_query(args);
   for (const Tensor& mask : args.masks) {
     if (mask.scalar_type() == torch::kBool && mask.dim() == 4) continue;
-    fail<OperationRefused>(text_of(args), "a mask is ", mask.scalar_type(), " ", mask.sizes(),
-                           ", which cannot be cut with the positions; wanted one of bool that says what is seen, ",
-                           "[examples or 1, heads or 1, queries or 1, keys or 1]");
+    refuse(args, "a mask is ", mask.scalar_type(), " ", mask.sizes(),
+           ", which cannot be cut with the positions; wanted one of bool that says what is seen, ",
+           "[examples or 1, heads or 1, queries or 1, keys or 1]");
   }
   if (const auto half = compat::Autocast::in_force(args.query.device().type())) {
     for (Tensor* each : {&args.query, &args.key, &args.value}) *each = each->to(*half);

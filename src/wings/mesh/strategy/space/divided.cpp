@@ -18,13 +18,16 @@ namespace cohort::space {
 
 namespace {
 
+[[noreturn]] void refuse_function(c10::IntArrayRef sizes, const char* place) {
+  fail<OperationRefused>("[space] a tensor of ", sizes, " of which this replica has a part ", place,
+                         " a torch::autograd::Function, such as remat's; functions of one's own take and give parts, ",
+                         "which Replica::halo() and Replica::join() have");
+}
+
 // A leaf of autograd's graph that no operation of the graph uses: a gradient that arrives here comes from a node that
 // was made around a rule, such as a torch::autograd::Function, which has taken the part for the whole.
 torch::Tensor refuse_gradient(const torch::Tensor& gradient) {
-  fail<Unimplemented>("[space] a gradient of ", gradient.sizes(),
-                      " came for a tensor of which this replica has a part ",
-                      "from a torch::autograd::Function that was given it; functions of one's own take parts, which ",
-                      "Replica::halo() has");
+  refuse_function(gradient.sizes(), "was given to");
 }
 
 class Divided final : public DividedTensor {
@@ -207,12 +210,7 @@ const Layout& layout_of(const torch::Tensor& tensor) {
 
 // A rule's results are leaves. One that is none came out of a function of one's own, which has hidden its part's graph.
 const torch::Tensor& part_of(const torch::Tensor& tensor) {
-  if (!tensor.is_leaf()) {
-    fail<OperationRefused>(
-        "[space] a tensor of ", tensor.sizes(), " of which this replica has a part came out of a ",
-        "torch::autograd::Function, such as remat's; functions of one's own take and give parts, which ",
-        "Replica::halo() and Replica::join() have");
-  }
+  if (!tensor.is_leaf()) refuse_function(tensor.sizes(), "came out of");
   return divided(tensor).part();
 }
 
