@@ -19,6 +19,7 @@
 #include "strategy/core.h"
 #include "strategy/holders.h"
 #include "strategy/module_tensors.h"
+#include "wings/pipeline/strategy/chunk_backward.h"
 
 namespace cohort {
 
@@ -156,10 +157,7 @@ std::vector<torch::Tensor> PipelineStep::over_stages(const Step& step, const Rep
   std::vector<torch::Tensor> added;
   for (const Shared& each : shared_) {
     if (each.parameter && compat::has_hooks(parameters.tensors(replica.local_id())[*each.parameter])) {
-      fail<Unimplemented>("[pipeline] ", parameters.parameters()[*each.parameter].name,
-                          " has hooks (register_hook) and is ",
-                          "used by stages of several processes: they would see the gradient of this process's, wanted ",
-                          "hooks of parameters of one process");
+      refuse_hooks(parameters.parameters()[*each.parameter].name, "by stages of several processes");
     }
     const torch::Tensor sum = each.parameter ? sums[*each.parameter] : torch::Tensor();
     added.push_back(sum.defined() ? (sum.is_sparse() ? sum.to_dense() : sum).contiguous()

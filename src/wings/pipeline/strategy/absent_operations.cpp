@@ -103,6 +103,7 @@ class CalledOperation {
   torch::Device device() const;
   Arguments on_meta() const;
   bool finish_written(ReplicaScope& call);
+  [[noreturn]] void refuse_elsewhere(const std::string& what, const std::string& remedy) const;
   std::vector<c10::IValue> results() const;
 
   const c10::OperatorHandle& op_;
@@ -125,6 +126,11 @@ void CalledOperation::each_changed(const Fn& fn) const {
 
 // What is written stays as it is, but for its dimensions: its values are another process's, also where this one had
 // some.
+void CalledOperation::refuse_elsewhere(const std::string& what, const std::string& remedy) const {
+  fail<Unimplemented>("[pipeline] ", op_.schema().name(), " ", what,
+                      " in a chunk of the model that another process of the pipeline computes; ", remedy);
+}
+
 bool CalledOperation::finish_written(ReplicaScope& call) {
   constexpr std::array kTurns = {"squeeze_", "unsqueeze_", "t_", "transpose_", "swapaxes_", "swapdims_"};
   constexpr std::array kChangesSizes = {"resize_", "resize_as_", "set_", "as_strided_"};
@@ -140,8 +146,7 @@ bool CalledOperation::finish_written(ReplicaScope& call) {
     torch::Tensor tensor = written.front().toTensor();
     tensor.set_data(make_absent_tensor(results().front().toTensor(), tensor.device(), /*requires_grad=*/false));
   } else if (turns || std::find(kChangesSizes.begin(), kChangesSizes.end(), name) != kChangesSizes.end()) {
-    fail<Unimplemented>("[pipeline] ", op_.schema().name(), " changes the sizes of a tensor in a chunk of the model ",
-                        "that another process computes; use the form that returns a new tensor");
+    refuse_elsewhere("changes the sizes of a tensor", "use the form that returns a new tensor");
   }
   for (const c10::IValue& value : written) {
     each_tensor(value, [&](const torch::Tensor& tensor) {
@@ -217,9 +222,8 @@ void CalledOperation::call_without_values(ReplicaScope& call, bool learns) {
     std::string sizes;
     each_argument([&](const torch::Tensor& tensor) { sizes += c10::str(sizes.empty() ? "" : ", ", tensor.sizes()); });
     const std::string why = error.what_without_backtrace();
-    fail<Unimplemented>("[pipeline] ", op_.schema().name(), " of ", sizes, " needs values that another process of the ",
-                        "pipeline has, because that one computes this chunk of the model; return tensors from run() ",
-                        "and read them there (", why.substr(0, why.find(". ")), ")");
+    refuse_elsewhere(c10::str("of ", sizes, " needs values"),
+                     "return tensors from run() and read them there (" + why.substr(0, why.find(". ")) + ")");
   }
   const torch::Device device = this->device();
   torch::jit::drop(stack_, count_);

@@ -56,6 +56,11 @@ int64_t GradientSums::find(const torch::Tensor& tensor) const {
   return found == numbers_.end() ? -1 : static_cast<int64_t>(found->second);
 }
 
+void refuse_hooks(const std::string& parameter, const std::string& places) {
+  fail<Unimplemented>("[pipeline] ", parameter, " has hooks (register_hook) and is used ", places,
+                      ": they would see the gradient of one of them, wanted hooks of parameters of one chunk");
+}
+
 void GradientSums::add(int chunk, std::size_t parameter, torch::Tensor gradient) {
   if (!gradient.defined()) return;
   torch::Tensor& sum = sums_[static_cast<std::size_t>(chunk)][parameter];
@@ -71,10 +76,9 @@ void GradientSums::add(int chunk, std::size_t parameter, torch::Tensor gradient)
 void GradientSums::require_one_chunk(int chunk, std::size_t parameter, const torch::Tensor& tensor) {
   int other = 0;
   if (hooked_in_[parameter].compare_exchange_strong(other, chunk + 1) || other == chunk + 1) return;
-  fail<Unimplemented>("[pipeline] a parameter of shape ", tensor.sizes(), " has hooks (register_hook) and is used in ",
-                      "chunks ", std::min(other - 1, chunk), " and ", std::max(other - 1, chunk),
-                      " of the model: they ",
-                      "would see the gradient of either chunk, wanted hooks of parameters of one chunk");
+  refuse_hooks(
+      c10::str("a parameter of shape ", tensor.sizes()),
+      c10::str("in chunks ", std::min(other - 1, chunk), " and ", std::max(other - 1, chunk), " of the model"));
 }
 
 std::vector<torch::Tensor> GradientSums::take() {

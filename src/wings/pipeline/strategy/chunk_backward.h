@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -22,6 +23,10 @@ struct ChunkGraph {
   std::vector<torch::Tensor> outputs;  // or the loss
   uint64_t first_node = 0;             // the sequence number of its first operation
 };
+
+// Fails with Unimplemented, because hooks of a parameter would see a part of its gradient: two places use it ("in the
+// chunks 0 and 1 of the model").
+[[noreturn]] void refuse_hooks(const std::string& parameter, const std::string& places);
 
 // The sums of the gradients of parameters over the microbatches, apart for each chunk, whose thread adds to them.
 class GradientSums {

@@ -245,7 +245,7 @@ void Passage::minimize(LaterStep step) {
   if (!elsewhere_) at(current_).graph.outputs = {std::move(loss)};
   const std::lock_guard lock(run_->mutex);
   if (run_->step && run_->step->owner != step.owner) {
-    fail<Unimplemented>("[pipeline] the microbatches of a step were minimized by different optimizers");
+    fail<FailedPrecondition>("[pipeline] the microbatches of a step were minimized by different optimizers");
   }
   if (run_->step) return;
   run_->sums = std::make_unique<GradientSums>(step.parameters, run_->chunks);
