@@ -65,9 +65,9 @@ std::string choose_communication(const CommunicationOptions& options, const std:
     return std::string(automatic_transport(resolver));
   }
   if (options.implementation == "nccl" && !has_nccl()) {
-    fail<Unimplemented>(
-        "[strategy] multi_worker_mirrored: NCCL between processes is not built in, which takes LibTorch ",
-        "with CUDA and nccl.h; ring carries the tensors of GPUs through the host's memory");
+    fail_unbuilt(
+        "[strategy] multi_worker_mirrored: NCCL between processes",
+        "a build with LibTorch for CUDA and nccl.h has it; ring carries tensors of GPUs through the host's memory");
   }
   if (options.implementation == "nccl" && !on_gpus) {
     fail<InvalidArgument>(
