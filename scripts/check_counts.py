@@ -15,7 +15,7 @@ CEILINGS = {
     "lines of the core": 63881,
     "headers of the core": 24,
     "lines of them": 2995,
-    "errors that say Unimplemented": 61,
+    "errors that say Unimplemented": 51,
     "abstract classes with one implementation": 6,
     "type names that stand in several files": 4,
     "lines of prose over 120 characters": 1726,

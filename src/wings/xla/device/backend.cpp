@@ -55,9 +55,7 @@ class XlaBackend final : public DeviceBackend {
     const XlaClientPtr client = opened();
     const int id = client->local_devices().at(static_cast<std::size_t>(device.index()));
     const std::optional<XlaMemory> figures = client->memory(id);
-    if (!figures) {
-      fail<Unimplemented>(client->plugin().speaker(), " does not tell the figures of its devices' memory");
-    }
+    if (!figures) client->plugin().lacks("PJRT_Device_MemoryStats");
     const int64_t total = figures->limit.value_or(0);
     return {.total = total,
             .available = std::max<int64_t>(0, total - figures->in_use),

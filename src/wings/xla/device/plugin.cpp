@@ -154,7 +154,7 @@ XlaPlugin::XlaPlugin(XlaPluginPlace place, const pjrt::Api* api)
     : name_(std::move(place.name)), path_(std::move(place.path)), api_(api) {
   const bool tells_errors = present(&api_->error_get_code) && api_->error_destroy != nullptr &&
                             api_->error_message != nullptr && api_->error_get_code != nullptr;
-  if (!tells_errors) fail<Unimplemented>(speaker(), " lacks the functions that tell errors");
+  if (!tells_errors) lacks("PJRT_Error_Message, or another one that tells errors");
 }
 
 void XlaPlugin::initialize() {
@@ -175,7 +175,7 @@ bool XlaPlugin::present(const void* entry) const {
   return static_cast<std::size_t>(offset) + sizeof(void*) <= api_->struct_size;
 }
 
-void XlaPlugin::lacks(const char* operation) const {
+void XlaPlugin::lacks(std::string_view operation) const {
   fail<Unimplemented>(speaker(), " (PJRT ", version(), ") lacks the function ", operation);
 }
 

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "wings/xla/device/pjrt_programs.h"
@@ -53,6 +54,8 @@ class XlaPlugin {
   bool has(pjrt::Function<Args> pjrt::Api::*function) const {
     return present(&(api_->*function)) && api_->*function != nullptr;
   }
+  // Fails with Unimplemented, because the plugin lacks the function.
+  [[noreturn]] void lacks(std::string_view operation) const;
   // Calls a function. An error of the plugin becomes a cohort::Error that names the operation; Unimplemented: the
   // plugin lacks the function.
   template <typename Args>
@@ -77,7 +80,6 @@ class XlaPlugin {
   static std::shared_ptr<const XlaPlugin> open(const XlaPluginPlace& place);
   bool present(const void* entry) const;
   void warn(pjrt::Error* error, const char* operation) const noexcept;
-  [[noreturn]] void lacks(const char* operation) const;
   void initialize();
 
   std::string name_;

@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "base/fail.h"
+#include "wings/xla/record/stablehlo/text.h"
 
 namespace cohort {
 
@@ -88,7 +89,7 @@ XlaType xla_type(torch::ScalarType dtype) {
   for (const TypeRow& row : kXlaTypes) {
     if (row.own && row.dtype == dtype) return row.type;
   }
-  fail<Unimplemented>("[xla] the dtype ", dtype, " has no counterpart in XLA");
+  record::stablehlo::refuse_dtype(dtype);
 }
 
 torch::ScalarType torch_type(XlaType type) {

@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "base/fail.h"
 #include "wings/xla/record/repetition.h"
 
 namespace cohort::record {
@@ -68,6 +69,10 @@ std::string layer_of(const std::string& op, const std::vector<Argument>& argumen
     if (dot != std::string::npos && own.empty()) own = origin.layer.substr(0, dot);
   });
   return own.empty() ? before : own;
+}
+
+void refuse_operation(std::string_view op, std::string_view layer, std::string_view why, std::string_view remedy) {
+  fail<Unimplemented>("[record] ", op, layer.empty() ? "" : " in layer ", layer, " ", why, "; ", remedy);
 }
 
 LiftedNumbers::LiftedNumbers() {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -100,6 +101,10 @@ class Node {
 // view or converted, else that of the operation before it; for a gradient, that of the operation whose result it takes
 // beside the gradient.
 std::string layer_of(const std::string& op, const std::vector<Argument>& arguments);
+// Fails with Unimplemented, because an operation cannot be recorded or lowered: "aten::x in layer l <why>; <remedy>".
+// `layer` may be empty.
+[[noreturn]] void refuse_operation(std::string_view op, std::string_view layer, std::string_view why,
+                                   std::string_view remedy);
 
 // Makes a leaf for a value on the device; null: a parameter.
 Value make_data(const TensorType& type, std::shared_ptr<DeviceData> data);

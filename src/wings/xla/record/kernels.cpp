@@ -97,8 +97,8 @@ torch::Tensor copy_from(const torch::Tensor& self, const torch::Tensor& to, bool
 const torch::Tensor& resize_empty(const torch::Tensor& self, c10::IntArrayRef sizes, OptionalFormat /*format*/) {
   if (self.sizes() == sizes) return self;
   if (self.numel() > 0) {
-    fail<Unimplemented>("[record] resize_ of a tensor of ", self.sizes(), " to ", sizes,
-                        ": a recorded tensor with elements keeps its size");
+    refuse_operation("resize_", "", c10::str("of a tensor of ", self.sizes(), " to ", sizes),
+                     "a recorded tensor with elements keeps its size");
   }
   const torch::Tensor made = at::empty(sizes, self.options());
   self.unsafeGetTensorImpl()->shallow_copy_from(made.getIntrusivePtr());
@@ -154,8 +154,8 @@ torch::Tensor& arange_out(const at::Scalar& start, const at::Scalar& end, const 
   const torch::Tensor made =
       arange_by_step(start, end, step, out.scalar_type(), c10::nullopt, out.device(), c10::nullopt);
   if (made.sizes() != out.sizes()) {
-    fail<Unimplemented>("[record] arange into a tensor of ", out.sizes(), ", wanted one of ", made.sizes(),
-                        ": a recorded tensor keeps its size");
+    refuse_operation("arange", "", c10::str("into a tensor of ", out.sizes(), ", wanted one of ", made.sizes()),
+                     "a recorded tensor keeps its size");
   }
   assign(out, value_of(made));
   return out;

@@ -219,6 +219,15 @@ std::vector<std::vector<torch::Tensor>> Plan::run_together(std::span<Plan* const
   return launch(plans, arguments, /*together=*/true);
 }
 
+namespace {
+
+[[noreturn]] void refuse_programs(const std::string& what, const std::string& where) {
+  fail<Unimplemented>("[record] ", what, " is to run on all replicas together, but is another program ", where,
+                      ", as with shares of different sizes; give all replicas the same sizes");
+}
+
+}  // namespace
+
 std::vector<std::vector<torch::Tensor>> Plan::launch(std::span<Plan* const> plans,
                                                      std::span<const std::vector<torch::Tensor>> arguments,
                                                      bool together) {
@@ -232,10 +241,8 @@ std::vector<std::vector<torch::Tensor>> Plan::launch(std::span<Plan* const> plan
   for (std::size_t r = 0; r < plans.size(); ++r) {
     plans[r]->recording_.require_running(plans[r]->what_ + " was to run");
     if (plans[r]->program_ != program) {
-      fail<Unimplemented>("[record] ", plans[r]->what_,
-                          " is to run on all replicas together, but is another program on xla:", plans[r]->device(),
-                          " than on xla:", plans.front()->device(),
-                          ", as with shares of different sizes; give all replicas the same sizes");
+      refuse_programs(plans[r]->what_,
+                      c10::str("on xla:", plans[r]->device(), " than on xla:", plans.front()->device()));
     }
     plans[r]->find_captives();
     plans[r]->check_apart(arguments[r]);
@@ -253,10 +260,7 @@ std::vector<std::vector<torch::Tensor>> Plan::launch(std::span<Plan* const> plan
     }
     const std::shared_ptr<Hosts> hosts = together ? runs->hosts(devices) : nullptr;
     if (hosts != nullptr && !agree_on_program(*hosts, program.get(), {})) {
-      fail<Unimplemented>(
-          "[record] ", plans.front()->what_,
-          " is to run on all replicas, but is another program on other hosts, as with shares of different "
-          "sizes; give all replicas the same sizes");
+      refuse_programs(plans.front()->what_, "on other hosts");
     }
     // Steps are launched together, also those of one replica, which may be gathered then.
     if (together) {

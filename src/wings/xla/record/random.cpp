@@ -65,7 +65,7 @@ torch::Tensor bernoulli_of(const torch::Tensor& self, OptionalGenerator generato
 }
 
 torch::Tensor& random_from(torch::Tensor& self, int64_t from, c10::optional<int64_t> to, OptionalGenerator generator) {
-  if (!to) fail<Unimplemented>("[record] random_ got no upper bound, wanted one");
+  if (!to) refuse_operation("random_", "", "got no upper bound", "give it one");
   return draw(self, "aten::random.from", {c10::IValue(from), c10::IValue(*to)}, generator);
 }
 

@@ -79,10 +79,6 @@ void push_results(const c10::FunctionSchema& schema, const std::vector<torch::Te
   }
 }
 
-std::string layer_text(const std::string& layer) {
-  return layer.empty() ? "" : " in layer " + layer;
-}
-
 // Returns whether an operation takes elements by a mask, of which only the values say how many elements it names.
 bool takes_by_mask(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
   if (name_of(op) != "index.Tensor" || !stack.back().isList()) return false;
@@ -122,9 +118,9 @@ void refuse(const c10::OperatorHandle& op, torch::jit::Stack* stack, std::string
     if (!it->isTensor() || !is_recorded(it->toTensor()) || !layer.empty()) continue;
     layer = layer_of(name, {value_of(it->toTensor())});
   }
-  fail<Unimplemented>("[record] ", name, layer_text(layer), " has no lowering to StableHLO", why,
-                      "; write it with operations that have one, or let it run on the host by "
-                      "set_soft_device_placement(true)");
+  refuse_operation(
+      name, layer, c10::str("has no lowering to StableHLO", why),
+      "write it with operations that have one, or let it run on the host by set_soft_device_placement(true)");
 }
 
 }  // namespace

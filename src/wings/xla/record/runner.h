@@ -40,11 +40,10 @@ class GraphRunner {
                                                        int device) = 0;
 
   // Begins to run the program on several devices at once, as one program of so many replicas: all_reduce sums over
-  // them. inputs[r] are those of devices[r], as for run(); so are the outputs. Unimplemented: the runner has no such
-  // programs.
+  // them. inputs[r] are those of devices[r], as for run(); so are the outputs.
   virtual std::vector<std::vector<std::shared_ptr<DeviceData>>> run_replicas(
       const std::shared_ptr<const Program>& program, std::span<const std::vector<std::shared_ptr<DeviceData>>> inputs,
-      std::span<const int> devices);
+      std::span<const int> devices) = 0;
 
   // Returns the processes with whose devices these run programs together: run_replicas() of these devices is one launch
   // of all processes, and all_reduce sums over the devices of all of them. Null: there is only this process.

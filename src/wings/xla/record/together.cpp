@@ -10,12 +10,6 @@
 
 namespace cohort::record {
 
-std::vector<std::vector<std::shared_ptr<DeviceData>>> GraphRunner::run_replicas(
-    const std::shared_ptr<const Program>& /*program*/,
-    std::span<const std::vector<std::shared_ptr<DeviceData>>> /*inputs*/, std::span<const int> devices) {
-  fail<Unimplemented>("[record] ", devices.size(), " devices were to run a program together, which this runner cannot");
-}
-
 // The recordings of some devices, all held while it lives.
 class Together {
  public:

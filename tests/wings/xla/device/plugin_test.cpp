@@ -80,7 +80,8 @@ TEST_F(Plugin, OfAnotherVersionIsRefused) {
 
 TEST_F(Plugin, ThatCannotTellErrorsIsRefused) {
   fake().lacking.insert("Error_GetCode");
-  EXPECT_THAT(error_of<Unimplemented>([&] { load(); }), HasSubstr("lacks the functions that tell errors"));
+  EXPECT_THAT(error_of<Unimplemented>([&] { load(); }),
+              HasSubstr("lacks the function PJRT_Error_Message, or another one that tells errors"));
 }
 
 TEST_F(Plugin, ThatRefusesCanBeTriedAgain) {

@@ -22,7 +22,7 @@ TEST(XlaTypes, GoThereAndBack) {
   EXPECT_EQ(torch_type(XlaType::kU32), torch::kInt32);
   EXPECT_EQ(torch_type(XlaType::kU64), torch::kInt64);
   EXPECT_EQ(name_of(XlaType::kBF16), "bf16");
-  EXPECT_THAT(error_of<Unimplemented>([] { xla_type(torch::kQInt8); }), HasSubstr("QInt8 has no counterpart in XLA"));
+  EXPECT_THAT(error_of<Unimplemented>([] { xla_type(torch::kQInt8); }), HasSubstr("QInt8 have no form in StableHLO"));
   EXPECT_THAT(error_of<Unimplemented>([] { torch_type(XlaType::kInvalid); }), HasSubstr("the element type 0"));
 }
 

@@ -36,6 +36,11 @@ class Counting final : public GraphRunner {
     programs.insert(program->hash());
     return inner_->run(program, inputs, device);
   }
+  std::vector<std::vector<std::shared_ptr<DeviceData>>> run_replicas(
+      const std::shared_ptr<const Program>& program, std::span<const std::vector<std::shared_ptr<DeviceData>>> inputs,
+      std::span<const int> devices) override {
+    return inner_->run_replicas(program, inputs, devices);
+  }
 
   std::set<std::string> programs;
 

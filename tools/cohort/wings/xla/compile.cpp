@@ -175,7 +175,7 @@ int run_compile(const CompileFlags& flags) {
   const bool fits = print_memory(report, device);
   print_work(report);
   if (!flags.save.empty()) {
-    if (ahead.bytes.empty()) fail<Unimplemented>("[compile] --save: the plugin does not give its programs as bytes");
+    if (ahead.bytes.empty()) plugin->lacks("PJRT_Executable_Serialize, which --save needs");
     write_whole(flags.save, ahead.bytes);
     std::cout << "saved       " << flags.save.string() << ", " << bytes_text(static_cast<int64_t>(ahead.bytes.size()))
               << "\n";

@@ -112,9 +112,8 @@ void Lowering::set(std::size_t k, const Operand& value) {
 }
 
 void Lowering::refuse(const std::string& why) const {
-  const std::string layer = operation_.layer.empty() ? "" : " in layer " + operation_.layer;
-  fail<Unimplemented>("[record] ", operation_.op, layer, " has no lowering to StableHLO for ", why,
-                      "; write it with operations that have one, or with tensors of the host (x.cpu())");
+  refuse_operation(operation_.op, operation_.layer, "has no lowering to StableHLO for " + why,
+                   "write it with operations that have one, or with tensors of the host (x.cpu())");
 }
 
 }  // namespace cohort::record::stablehlo

@@ -38,7 +38,11 @@ std::string hexadecimal(uint64_t bits, int digits) {
 
 std::string element_of(torch::ScalarType dtype) {
   const std::string_view element = short_dtype(dtype);
-  if (!element.empty()) return std::string(element);
+  if (element.empty()) refuse_dtype(dtype);
+  return std::string(element);
+}
+
+void refuse_dtype(torch::ScalarType dtype) {
   fail<Unimplemented>("[record] tensors of ", dtype, " have no form in StableHLO; use a real or integer dtype");
 }
 

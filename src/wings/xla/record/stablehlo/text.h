@@ -28,6 +28,8 @@ struct Operand {
 
 // Returns StableHLO's name of a dtype. Unimplemented: it has none.
 std::string element_of(torch::ScalarType dtype);
+// Fails with Unimplemented, because XLA does not have the dtype.
+[[noreturn]] void refuse_dtype(torch::ScalarType dtype);
 bool is_float(std::string_view element);
 bool is_integer(std::string_view element);
 // Writes "tensor<2x3xf32>", "[1, 2]" and "array<i64: 1, 2>".
