@@ -4,7 +4,9 @@
 
 #include <torch/types.h>
 
+#include <any>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,14 +23,12 @@
 
 namespace cohort {
 
-// Captures the steps of an exchange as graphs of devices.
-class ExchangeInGraphs {
- public:
-  virtual ~ExchangeInGraphs() = default;
-
+// The capture of the steps of an exchange as graphs of devices.
+struct ExchangeInGraphs {
   // Takes notice that a replica is about to exchange as it is: graphs of other ones may be about to exchange by
-  // themselves, or for another optimizer. A meeting of the replicas, if it is one.
-  virtual void come(int local_id) = 0;
+  // themselves, or for another optimizer. A meeting of the replicas, if it is one. Null: there are no such graphs.
+  std::function<void(int local_id)> come;
+  std::any own;  // the wing's
 };
 
 class CommunicatorExchange final : public Exchange {
@@ -60,13 +60,12 @@ class CommunicatorExchange final : public Exchange {
   DeviceBuckets* buckets() const { return buckets_.get(); }
   // Adds up what is in the flat gradients of all replicas.
   void sum_packed(Replica& replica);
-  // Returns null where there are no such graphs.
-  ExchangeInGraphs* in_graphs() const { return in_graphs_.get(); }
+  const ExchangeInGraphs& in_graphs() const { return in_graphs_; }
 
  private:
   void begin_in_backward();
   void come(const Replica& replica) {
-    if (in_graphs_) in_graphs_->come(replica.local_id());
+    if (in_graphs_.come) in_graphs_.come(replica.local_id());
   }
   Verdict step_by_buckets(int me, const std::vector<torch::Tensor>& gradients, const StepContext& context);
   void join_parts();
@@ -80,13 +79,13 @@ class CommunicatorExchange final : public Exchange {
   std::vector<std::unique_ptr<CommHook>> hooks_;  // [replica]; none where the messages have the gradients themselves
   std::vector<TensorUpdate> updates_;             // [replica]
   std::unique_ptr<DeviceBuckets> buckets_;
-  std::optional<CutLines> lines_;                // nothing where no parameter is cut
-  std::unique_ptr<ExchangeInGraphs> in_graphs_;  // has the parts above
+  std::optional<CutLines> lines_;  // nothing where no parameter is cut
+  ExchangeInGraphs in_graphs_;     // has the parts above
 };
 
 // Makes what captures the steps of an exchange whose devices can be captured.
 struct ExchangeInGraphsMaker {
-  std::unique_ptr<ExchangeInGraphs> (*make)(CommunicatorExchange& exchange);
+  ExchangeInGraphs (*make)(CommunicatorExchange& exchange);
 };
 
 }  // namespace cohort

@@ -11,7 +11,9 @@ CommunicatorInGraphs::CommunicatorInGraphs(CommunicatorExchange& exchange)
 
 CommunicatorInGraphs* CommunicatorInGraphs::of(const Exchange& exchange) {
   const auto* const by_messages = dynamic_cast<const CommunicatorExchange*>(&exchange);
-  return by_messages == nullptr ? nullptr : dynamic_cast<CommunicatorInGraphs*>(by_messages->in_graphs());
+  if (by_messages == nullptr) return nullptr;
+  const auto* const own = std::any_cast<std::shared_ptr<CommunicatorInGraphs>>(&by_messages->in_graphs().own);
+  return own == nullptr ? nullptr : own->get();
 }
 
 void CommunicatorInGraphs::come(int local_id) {
@@ -60,8 +62,9 @@ Verdict CommunicatorInGraphs::step_in_graph(GraphCapture& capture, Replica& repl
   return verdict;
 }
 
-std::unique_ptr<ExchangeInGraphs> make_communicator_in_graphs(CommunicatorExchange& exchange) {
-  return std::make_unique<CommunicatorInGraphs>(exchange);
+ExchangeInGraphs make_communicator_in_graphs(CommunicatorExchange& exchange) {
+  const auto own = std::make_shared<CommunicatorInGraphs>(exchange);
+  return {.come = [own](int local_id) { own->come(local_id); }, .own = own};
 }
 
 }  // namespace cohort

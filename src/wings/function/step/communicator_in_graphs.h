@@ -17,14 +17,15 @@
 
 namespace cohort {
 
-class CommunicatorInGraphs final : public ExchangeInGraphs {
+class CommunicatorInGraphs {
  public:
   explicit CommunicatorInGraphs(CommunicatorExchange& exchange);
 
   // Returns that of an exchange; null: what the exchange does cannot be captured.
   static CommunicatorInGraphs* of(const Exchange& exchange);
 
-  void come(int local_id) override;
+  // Does ExchangeInGraphs::come().
+  void come(int local_id);
 
   // Returns the numbers of an update of a replica that a captured one reads from the device's memory. Nothing: what the
   // exchange does cannot be captured, and the host does it in each run.
@@ -52,6 +53,6 @@ class CommunicatorInGraphs final : public ExchangeInGraphs {
   std::unique_ptr<BucketsInGraphs> buckets_;  // null: they cannot be added up within graphs
 };
 
-std::unique_ptr<ExchangeInGraphs> make_communicator_in_graphs(CommunicatorExchange& exchange);
+ExchangeInGraphs make_communicator_in_graphs(CommunicatorExchange& exchange);
 
 }  // namespace cohort
