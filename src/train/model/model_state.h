@@ -208,9 +208,9 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   std::unique_ptr<TrainingSteps> steps_;
   const StepsMaker* steps_maker_;  // null: this process makes the steps
   AfterUpdate after_update_;
-  std::unique_ptr<StepFunctions> functions_;  // null: steps run as they are
-  int64_t compilations_ = 0;                  // calls of compile()
-  bool declared_ = false;                     // the steps are those of the maker
+  std::optional<StepFunctions> functions_;  // nothing: steps run as they are
+  int64_t compilations_ = 0;                // calls of compile()
+  bool declared_ = false;                   // the steps are those of the maker
 };
 
 }  // namespace cohort

@@ -8,11 +8,11 @@
 
 namespace cohort {
 
-std::unique_ptr<StepFunctions> make_step_functions(const Strategy& strategy, const std::string& speaker,
-                                                   bool jit_compile) {
+std::optional<StepFunctions> make_step_functions(const Strategy& strategy, const std::string& speaker,
+                                                 bool jit_compile) {
   const bool records = Access::core(strategy)->joins();
-  if (!records && !jit_compile) return nullptr;
-  if (!jit_compile && extensions<StepFunctionsMaker>().empty()) return nullptr;
+  if (!records && !jit_compile) return std::nullopt;
+  if (!jit_compile && extensions<StepFunctionsMaker>().empty()) return std::nullopt;
   const auto& maker = extension_of<StepFunctionsMaker>("function", speaker + "compile: jit_compile is true");
   return maker.make(strategy, speaker, records);
 }

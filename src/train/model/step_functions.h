@@ -21,35 +21,33 @@ struct AfterUpdate {
   std::function<void(const Replica&)> run;
 };
 
-class StepFunctions {
- public:
+struct StepFunctions {
   // The work of a replica on its share.
   using Body = std::function<NamedTensors(Replica&, const Example&)>;
 
-  virtual ~StepFunctions() = default;
-
   // Lets steps of that kind run as they are from now on.
-  virtual void leave_out(StepKind kind) = 0;
+  std::function<void(StepKind kind)> leave_out;
 
   // Returns whether the step on this batch is a function: nothing was left out, and where the replicas record their
   // work, all shares have the same sizes, because they are one program then.
-  virtual bool takes(StepKind kind, const GlobalBatch& batch) = 0;
+  std::function<bool(StepKind kind, const GlobalBatch& batch)> takes;
 
   // Runs a step that takes() allows. Returns nothing, and leaves out the kind from now on, if the step does what cannot
   // be recorded, such as reading a value; nothing has been done then.
   // `more` is what the body does besides: another object is another signature.
-  virtual std::optional<PerReplica<NamedTensors>> run(StepKind kind, const GlobalBatch& batch, const Body& body,
-                                                      const std::shared_ptr<const void>& more) = 0;
+  std::function<std::optional<PerReplica<NamedTensors>>(StepKind kind, const GlobalBatch& batch, const Body& body,
+                                                        const std::shared_ptr<const void>& more)>
+      run;
 };
 
 // `speaker` opens messages. `records`: the replicas' devices record their work; else they capture it as graphs.
 struct StepFunctionsMaker {
-  std::unique_ptr<StepFunctions> (*make)(const Strategy& strategy, std::string speaker, bool records);
+  StepFunctions (*make)(const Strategy& strategy, std::string speaker, bool records);
 };
 
 // Makes the functions where the replicas' devices record their work, and with `jit_compile` also where they capture it.
-// Null: steps run as they are. Unimplemented: jit_compile was asked for, and this build has no wing function.
-std::unique_ptr<StepFunctions> make_step_functions(const Strategy& strategy, const std::string& speaker,
-                                                   bool jit_compile = false);
+// Nothing: steps run as they are. Unimplemented: jit_compile was asked for, and this build has no wing function.
+std::optional<StepFunctions> make_step_functions(const Strategy& strategy, const std::string& speaker,
+                                                 bool jit_compile = false);
 
 }  // namespace cohort

@@ -29,15 +29,18 @@ bool same_sizes(const Example& one, const Example& other) {
   });
 }
 
-class StepsAsFunctions final : public StepFunctions {
+class StepsAsFunctions {
  public:
+  using Body = StepFunctions::Body;
+
   StepsAsFunctions(const Strategy& strategy, std::string speaker, bool records)
       : strategy_(strategy), speaker_(std::move(speaker)), records_(records) {}
 
-  void leave_out(StepKind kind) override;
-  bool takes(StepKind kind, const GlobalBatch& batch) override;
+  // As StepFunctions has them.
+  void leave_out(StepKind kind);
+  bool takes(StepKind kind, const GlobalBatch& batch);
   std::optional<PerReplica<NamedTensors>> run(StepKind kind, const GlobalBatch& batch, const Body& body,
-                                              const std::shared_ptr<const void>& more) override;
+                                              const std::shared_ptr<const void>& more);
 
  private:
   // The size of the global batch, by which replicas divide, is a part of the signature.
@@ -102,8 +105,12 @@ std::optional<PerReplica<NamedTensors>> StepsAsFunctions::run(StepKind kind, con
 
 }  // namespace
 
-std::unique_ptr<StepFunctions> make_steps_as_functions(const Strategy& strategy, std::string speaker, bool records) {
-  return std::make_unique<StepsAsFunctions>(strategy, std::move(speaker), records);
+StepFunctions make_steps_as_functions(const Strategy& strategy, std::string speaker, bool records) {
+  const auto own = std::make_shared<StepsAsFunctions>(strategy, std::move(speaker), records);
+  return {.leave_out = [own](StepKind kind) { own->leave_out(kind); },
+          .takes = [own](StepKind kind, const GlobalBatch& batch) { return own->takes(kind, batch); },
+          .run = [own](StepKind kind, const GlobalBatch& batch, const StepFunctions::Body& body,
+                       const std::shared_ptr<const void>& more) { return own->run(kind, batch, body, more); }};
 }
 
 }  // namespace cohort
