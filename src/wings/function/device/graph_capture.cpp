@@ -150,7 +150,7 @@ void GraphCapture::part(HostStage host) {
   begin();
 }
 
-void GraphCapture::join(std::shared_ptr<GraphCompany> company) {
+void GraphCapture::join(std::shared_ptr<const GraphCompany> company) {
   company_ = std::move(company);
   has_joined_ = true;
 }

@@ -35,17 +35,14 @@ class NotCapturable : public NotTraceable {
 };
 
 // The graphs of other replicas that a graph needs beside it, because they wait for each other on their devices.
-class GraphCompany {
- public:
-  virtual ~GraphCompany() = default;
-
+struct GraphCompany {
   // A meeting of the replicas: returns whether each of them is about to run its graph of this company.
-  virtual bool agree() = 0;
+  std::function<bool()> agree;
   // A meeting of the replicas, which come for the same segment: calls the function, which gives the device the segment,
   // when all have come, and returns when all have given theirs. Throws what the devices' work has come to grief by.
-  virtual void launch(const std::function<void()>& replay) = 0;
+  std::function<void(const std::function<void()>& replay)> launch;
   // Returns whether the graphs of all others are still there.
-  virtual bool is_whole() const = 0;
+  std::function<bool()> is_whole;
 };
 
 // One thread at a time.
@@ -67,7 +64,7 @@ class CapturedWork {
   struct Stage {
     std::vector<HostStage> before;
     std::optional<std::size_t> segment;  // unset: it had no work
-    std::shared_ptr<GraphCompany> company;
+    std::shared_ptr<const GraphCompany> company;
     std::vector<HostStage> behind;
     HostStage host;  // without an act at the end
   };
@@ -111,7 +108,7 @@ class GraphCapture final : public Tracer {
   void behind(HostStage host);
   // Has the segment that is being captured run in company, which it has once. The graphs of the company agree on each
   // run before it begins, so the first part that meets others has to be in such a segment.
-  void join(std::shared_ptr<GraphCompany> company);
+  void join(std::shared_ptr<const GraphCompany> company);
   // Returns whether the segment that is being captured has company, and whether any has so far.
   bool has_company() const { return company_ != nullptr; }
   bool has_joined() const { return has_joined_; }
@@ -147,7 +144,7 @@ class GraphCapture final : public Tracer {
   CapturedWork work_;
   std::size_t segments_ = 0;
   std::vector<HostStage> before_;  // of the segment that is being captured
-  std::shared_ptr<GraphCompany> company_;
+  std::shared_ptr<const GraphCompany> company_;
   std::vector<HostStage> behind_;
   bool has_joined_ = false;
   bool in_part_ = false;

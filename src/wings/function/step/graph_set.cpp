@@ -4,23 +4,6 @@
 
 namespace cohort {
 
-// Once the graph of one replica is gone those of the others are of no use.
-class GraphSet::Company final : public GraphCompany {
- public:
-  Company(std::shared_ptr<GraphSet> set, int local_id) : set_(std::move(set)), local_id_(local_id) {}
-  Company(const Company&) = delete;
-  Company& operator=(const Company&) = delete;
-  ~Company() override { set_->is_whole_ = false; }
-
-  bool agree() override { return set_->agreement_->all_run(local_id_, set_.get()); }
-  void launch(const std::function<void()>& replay) override { set_->launch(local_id_, replay); }
-  bool is_whole() const override { return set_->is_whole_; }
-
- private:
-  std::shared_ptr<GraphSet> set_;
-  int local_id_;
-};
-
 GraphSet::GraphSet(StrategyCore& core, std::shared_ptr<SumsBeside> sums, std::shared_ptr<GraphAgreement> agreement,
                    DevicePlaces places, std::string what)
     : core_(core),
@@ -30,9 +13,19 @@ GraphSet::GraphSet(StrategyCore& core, std::shared_ptr<SumsBeside> sums, std::sh
       what_(std::move(what)),
       own_(places_.of.size()) {}
 
-std::shared_ptr<GraphCompany> GraphSet::company_of(int local_id, std::vector<torch::Tensor> used) {
+std::shared_ptr<const GraphCompany> GraphSet::company_of(int local_id, std::vector<torch::Tensor> used) {
   own_[static_cast<std::size_t>(local_id)].used = std::move(used);
-  return std::make_shared<Company>(shared_from_this(), local_id);
+  const std::shared_ptr<GraphSet> set = shared_from_this();
+  // Once the graph of one replica is gone those of the others are of no use.
+  const auto end = [set](const GraphCompany* company) {
+    set->is_whole_ = false;
+    std::default_delete<const GraphCompany>()(company);
+  };
+  return {new GraphCompany{
+              .agree = [set, local_id] { return set->agreement_->all_run(local_id, set.get()); },
+              .launch = [set, local_id](const std::function<void()>& replay) { set->launch(local_id, replay); },
+              .is_whole = [set] { return set->is_whole_.load(); }},
+          end};
 }
 
 // The points are new ones each time, because the watch may still ask for those of the launch before. Whoever fails has

@@ -33,10 +33,9 @@ class GraphSet : public std::enable_shared_from_this<GraphSet> {
 
   // Returns the company of a replica's graph, which has to live as long as the graph. `used` are tensors of its capture
   // that another replica's graph uses.
-  std::shared_ptr<GraphCompany> company_of(int local_id, std::vector<torch::Tensor> used);
+  std::shared_ptr<const GraphCompany> company_of(int local_id, std::vector<torch::Tensor> used);
 
  private:
-  class Company;
   struct alignas(64) Own {
     std::shared_ptr<PointToCome> begun;
     std::shared_ptr<PointToCome> ended;
