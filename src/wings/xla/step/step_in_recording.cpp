@@ -4,7 +4,7 @@
 #include "wings/xla/step/step_in_recording.h"
 
 #include "wings/xla/record/function_recording.h"
-#include "wings/xla/step/in_recordings.h"
+#include "wings/xla/step/recorded.h"
 
 namespace cohort {
 
@@ -22,9 +22,7 @@ class StepsInRecordings final : public StepEngine {
   void update(Step& step, Replica& replica, Step::Given given) const override;
 
  private:
-  static ExchangeInRecordings& recorded(const Step& step) {
-    return dynamic_cast<ExchangeInRecordings&>(exchange(step));
-  }
+  static RecordedExchange& recorded(const Step& step) { return dynamic_cast<RecordedExchange&>(exchange(step)); }
   static bool count(const Step& step, int local_id, bool ends);
   static void uncount(const Step& step, int local_id, bool ends);
   static void settle(const Step& step, int local_id);
