@@ -16,7 +16,7 @@ CEILINGS = {
     "headers of the core": 24,
     "lines of them": 2995,
     "errors that say Unimplemented": 51,
-    "abstract classes with one implementation": 1,
+    "abstract classes with one implementation": 0,
     "type names that stand in several files": 4,
     "lines of prose over 120 characters": 1726,
 }

@@ -11,6 +11,8 @@
 
 namespace cohort {
 
+class AttentionState;
+
 struct MultiHeadAttentionOptions {
   int64_t num_heads = 0;         // needed
   int64_t key_dim = 0;           // size of a head's queries and keys; needed
@@ -56,11 +58,26 @@ struct AttentionOutput {
 
 // The module of MultiHeadAttention, for modules of your own that attend to something else than their input. Its
 // parameters are query.weight, key.weight, value.weight, output.weight ([outputs, inputs], LibTorch's) and the biases.
-class Attention : public LayerModule {
+class Attention final : public LayerModule {
  public:
+  // The library uses this: make_attention() makes attentions.
+  Attention(const MultiHeadAttentionOptions& options, int64_t query_dim, int64_t value_dim, torch::ScalarType dtype,
+            std::string name);
+  ~Attention() override;
+
   // Computes attention. A query that sees no key gets zeros (and the output's bias), and so are its scores: as with
   // LibTorch from 2.5 on, and with Keras 3 where it gives the scores.
-  virtual AttentionOutput attend(const AttentionInputs& inputs) = 0;
+  AttentionOutput attend(const AttentionInputs& inputs);
+
+  torch::Tensor forward(const torch::Tensor& x) override;
+  torch::Tensor forward_masked(const torch::Tensor& x, const torch::Tensor& mask) override;
+  torch::Tensor mask_of(const torch::Tensor& x, const torch::Tensor& mask) override;
+  torch::Tensor penalty() const override;
+
+ private:
+  friend class Access;
+
+  std::unique_ptr<AttentionState> state_;
 };
 // Makes the module for queries and values (and keys) of these sizes. `dtype` is that of the parameters.
 std::shared_ptr<Attention> make_attention(const MultiHeadAttentionOptions& options, int64_t query_dim,

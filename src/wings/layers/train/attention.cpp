@@ -15,11 +15,12 @@ namespace cohort {
 
 namespace {
 
-constexpr std::string_view kAttention = AttentionOfHeads::kType;
+constexpr std::string_view kAttention = AttentionState::kType;
 constexpr double kUnseen = -1e9;      // is added to scores that are masked out
 constexpr double kUnseenHalf = -3e4;  // the same in float16
 
-// One of the four products with a matrix.
+}  // namespace
+
 class ProjectionModule final : public torch::nn::Module {
  public:
   ProjectionModule(const MultiHeadAttentionOptions& options, int64_t inputs, int64_t outputs, torch::ScalarType dtype) {
@@ -34,195 +35,198 @@ class ProjectionModule final : public torch::nn::Module {
   torch::Tensor weight, bias;
 };
 
-class AttentionModule final : public AttentionOfHeads {
- public:
-  AttentionModule(const MultiHeadAttentionOptions& options, int64_t query_dim, int64_t value_dim,
-                  torch::ScalarType dtype, std::string name)
-      : AttentionOfHeads(options, std::move(name)),
-        query_dim_(query_dim),
-        value_dim_(value_dim),
-        head_value_(options.value_dim > 0 ? options.value_dim : options.key_dim) {
-    const int64_t heads = options.num_heads;
-    const int64_t output = options.output_dim > 0 ? options.output_dim : query_dim;
-    const auto add = [&](const char* part, int64_t inputs, int64_t outputs) {
-      return register_module(part, std::make_shared<ProjectionModule>(options, inputs, outputs, dtype));
-    };
-    query_ = add("query", query_dim, heads * options.key_dim);
-    key_ = add("key", value_dim, heads * options.key_dim);
-    value_ = add("value", value_dim, heads * head_value_);
-    output_ = add("output", heads * head_value_, output);
-  }
+AttentionState::AttentionState(torch::nn::Module& module, const MultiHeadAttentionOptions& options, int64_t query_dim,
+                               int64_t value_dim, torch::ScalarType dtype, std::string name)
+    : module_(module),
+      options_(options),
+      name_(std::move(name)),
+      query_dim_(query_dim),
+      value_dim_(value_dim),
+      head_value_(options.value_dim > 0 ? options.value_dim : options.key_dim) {
+  const int64_t heads = options.num_heads;
+  const int64_t output = options.output_dim > 0 ? options.output_dim : query_dim;
+  const auto add = [&](const char* part, int64_t inputs, int64_t outputs) {
+    return module.register_module(part, std::make_shared<ProjectionModule>(options, inputs, outputs, dtype));
+  };
+  query_ = add("query", query_dim, heads * options.key_dim);
+  key_ = add("key", value_dim, heads * options.key_dim);
+  value_ = add("value", value_dim, heads * head_value_);
+  output_ = add("output", heads * head_value_, output);
+}
 
-  AttentionOutput attend(const AttentionInputs& inputs) override {
-    AttentionOutput result = compute(inputs, /*keeps_scores=*/true);
-    if (heads_ != nullptr) result.scores = heads_->all_scores(result.scores);
-    return result;
-  }
+torch::Tensor AttentionState::penalty() const {
+  const Regularizer &kernel = options_.kernel_regularizer, &bias = options_.bias_regularizer;
+  return penalty_of({{kernel, query_->weight},
+                     {bias, query_->bias},
+                     {kernel, key_->weight},
+                     {bias, key_->bias},
+                     {kernel, value_->weight},
+                     {bias, value_->bias},
+                     {kernel, output_->weight},
+                     {bias, output_->bias}});
+}
 
-  torch::Tensor forward(const torch::Tensor& x) override { return compute({.query = x, .value = x}, false).output; }
-  torch::Tensor forward_masked(const torch::Tensor& x, const torch::Tensor& mask) override {
-    return compute({.query = x, .value = x, .query_mask = mask, .value_mask = mask}, false).output;
+AttentionOutput AttentionState::compute(const AttentionInputs& inputs, bool keeps_scores) const {
+  check(inputs.query, "the query", query_dim_);
+  check(inputs.value, "the value", value_dim_);
+  if (inputs.key.defined()) check(inputs.key, "the key", value_dim_);
+  const torch::Tensor asked = entered(inputs.query);
+  const torch::Tensor given = inputs.value.is_same(inputs.query) ? asked : entered(inputs.value);
+  const torch::Tensor query = by_heads((*query_)(asked), options_.key_dim);
+  torch::Tensor key = by_heads((*key_)(inputs.key.defined() ? entered(inputs.key) : given), options_.key_dim);
+  torch::Tensor value = by_heads((*value_)(given), head_value_);
+  if (is_divided(query)) return {.output = projected(together(attend_in_parts(inputs, query, key, value)))};
+  const int64_t before = inputs.cache != nullptr && inputs.cache->key.defined() ? inputs.cache->key.size(2) : 0;
+  if (before > 0) {
+    key = at::cat({inputs.cache->key, key}, 2);
+    value = at::cat({inputs.cache->value, value}, 2);
   }
-  torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override { return mask; }
-  torch::Tensor penalty() const override {
-    const Regularizer &kernel = options_.kernel_regularizer, &bias = options_.bias_regularizer;
-    return penalty_of({{kernel, query_->weight},
-                       {bias, query_->bias},
-                       {kernel, key_->weight},
-                       {bias, key_->bias},
-                       {kernel, value_->weight},
-                       {bias, value_->bias},
-                       {kernel, output_->weight},
-                       {bias, output_->bias}});
+  if (inputs.cache != nullptr) *inputs.cache = {.key = key, .value = value};
+  const torch::Tensor seen = mask_for(inputs, before, query, key);
+  const torch::Tensor blind = is_masked(inputs) ? blind_queries(seen.logical_not()) : torch::Tensor();
+  if (!keeps_scores && !drops() && fuses_attention(query)) {
+    return {.output = projected(together(without(blind, fused(inputs, seen, query, key, value))))};
   }
+  torch::Tensor scores =
+      at::matmul(query * (1.0 / std::sqrt(static_cast<double>(options_.key_dim))), key.transpose(2, 3));
+  if (seen.defined()) scores = scores + added_for(seen, scores.scalar_type());
+  scores = at::softmax(scores, -1);
+  const torch::Tensor mixed = at::matmul(drops() ? dropped(scores) : scores, value);
+  return {.output = projected(together(without(blind, mixed))),
+          .scores = keeps_scores ? without(blind, scores) : torch::Tensor()};
+}
 
- private:
-  // Without "keeps_scores" the result has none.
-  AttentionOutput compute(const AttentionInputs& inputs, bool keeps_scores) {
-    check(inputs.query, "the query", query_dim_);
-    check(inputs.value, "the value", value_dim_);
-    if (inputs.key.defined()) check(inputs.key, "the key", value_dim_);
-    const torch::Tensor asked = entered(inputs.query);
-    const torch::Tensor given = inputs.value.is_same(inputs.query) ? asked : entered(inputs.value);
-    const torch::Tensor query = by_heads((*query_)(asked), options_.key_dim);
-    torch::Tensor key = by_heads((*key_)(inputs.key.defined() ? entered(inputs.key) : given), options_.key_dim);
-    torch::Tensor value = by_heads((*value_)(given), head_value_);
-    if (is_divided(query)) return {.output = projected(together(attend_in_parts(inputs, query, key, value)))};
-    const int64_t before = inputs.cache != nullptr && inputs.cache->key.defined() ? inputs.cache->key.size(2) : 0;
-    if (before > 0) {
-      key = at::cat({inputs.cache->key, key}, 2);
-      value = at::cat({inputs.cache->value, value}, 2);
-    }
-    if (inputs.cache != nullptr) *inputs.cache = {.key = key, .value = value};
-    const torch::Tensor seen = mask_for(inputs, before, query, key);
-    const torch::Tensor blind = is_masked(inputs) ? blind_queries(seen.logical_not()) : torch::Tensor();
-    if (!keeps_scores && !drops() && fuses_attention(query)) {
-      return {.output = projected(together(without(blind, fused(inputs, seen, query, key, value))))};
-    }
-    torch::Tensor scores =
-        at::matmul(query * (1.0 / std::sqrt(static_cast<double>(options_.key_dim))), key.transpose(2, 3));
-    if (seen.defined()) scores = scores + added_for(seen, scores.scalar_type());
-    scores = at::softmax(scores, -1);
-    const torch::Tensor mixed = at::matmul(drops() ? dropped(scores) : scores, value);
-    return {.output = projected(together(without(blind, mixed))),
-            .scores = keeps_scores ? without(blind, scores) : torch::Tensor()};
+bool AttentionState::is_masked(const AttentionInputs& inputs) {
+  return inputs.attention_mask.defined() || inputs.query_mask.defined() || inputs.value_mask.defined() ||
+         inputs.key_mask.defined();
+}
+
+torch::Tensor AttentionState::without(const torch::Tensor& blind, const torch::Tensor& x) {
+  return blind.defined() ? x.masked_fill(blind, 0.0) : x;
+}
+
+torch::Tensor AttentionState::dropped(const torch::Tensor& scores) const {
+  return heads_ == nullptr ? drop_out(scores, options_.dropout) : heads_->drop_scores(scores, options_.dropout);
+}
+
+torch::Tensor AttentionState::added_for(const torch::Tensor& seen, torch::ScalarType dtype) {
+  return seen.logical_not().to(dtype) * (dtype == torch::kHalf ? kUnseenHalf : kUnseen);
+}
+
+torch::Tensor AttentionState::fused(const AttentionInputs& inputs, const torch::Tensor& seen,
+                                    const torch::Tensor& query, const torch::Tensor& key,
+                                    const torch::Tensor& value) const {
+  if (!is_masked(inputs) && is_causal(inputs) && query.size(2) == key.size(2)) {
+    return fused_attention(query, key, value, {}, /*causal=*/true);
   }
+  return fused_attention(query, key, value, seen.defined() ? added_for(seen, query.scalar_type()) : torch::Tensor());
+}
 
-  // Returns whether there is another mask than the causal one, which shows each query the first key at least.
-  static bool is_masked(const AttentionInputs& inputs) {
-    return inputs.attention_mask.defined() || inputs.query_mask.defined() || inputs.value_mask.defined() ||
-           inputs.key_mask.defined();
+torch::Tensor AttentionState::attend_in_parts(const AttentionInputs& inputs, const torch::Tensor& query,
+                                              const torch::Tensor& key, const torch::Tensor& value) const {
+  if (inputs.cache != nullptr) {
+    fail<InvalidArgument>("[layers] ", name_, " (MultiHeadAttention): a cache of keys and values came with queries ",
+                          inputs.query.sizes(), " of which this replica has a part; outputs that are made step by ",
+                          "step want them whole");
   }
+  return DividedTensor::of(query)->attend({.query = query,
+                                           .key = key,
+                                           .value = value,
+                                           .who = c10::str("MultiHeadAttention \"", name_, "\""),
+                                           .scale = 1.0 / std::sqrt(static_cast<double>(options_.key_dim)),
+                                           .causal = is_causal(inputs),
+                                           .masks = masks_of(inputs, query.size(2), key.size(2)),
+                                           .dropout = module_.is_training() ? options_.dropout : 0.0});
+}
 
-  // Returns x with zeros for the queries that see no key.
-  static torch::Tensor without(const torch::Tensor& blind, const torch::Tensor& x) {
-    return blind.defined() ? x.masked_fill(blind, 0.0) : x;
+void AttentionState::check(const torch::Tensor& x, const char* which, int64_t size) const {
+  if (x.defined() && x.dim() == 3 && x.size(2) == size && x.is_floating_point()) return;
+  fail_called(name_, kAttention, x, c10::str("floating point [batch, steps, ", size, "] as ", which));
+}
+
+torch::Tensor AttentionState::projected(const torch::Tensor& x) const {
+  if (heads_ == nullptr) return (*output_)(x);
+  const torch::Tensor sum = heads_->sum(at::linear(x, output_->weight));
+  return output_->bias.defined() ? sum + output_->bias : sum;
+}
+
+torch::Tensor AttentionState::by_heads(const torch::Tensor& x, int64_t size) const {
+  return x.view({x.size(0), x.size(1), num_heads(), size}).transpose(1, 2);
+}
+
+torch::Tensor AttentionState::together(const torch::Tensor& x) const {
+  return x.transpose(1, 2).reshape({x.size(0), x.size(2), num_heads() * head_value_});
+}
+
+std::vector<torch::Tensor> AttentionState::masks_of(const AttentionInputs& inputs, int64_t queries,
+                                                    int64_t keys) const {
+  std::vector<torch::Tensor> masks;
+  const auto check_mask = [&](const torch::Tensor& mask, const char* which, int64_t rank, int64_t size) {
+    const bool fits = mask.dim() == rank && mask.size(-1) == size;
+    if (!fits)
+      fail_called(name_, kAttention, mask,
+                  c10::str("a mask of ", rank, " dimensions, ", size, " the last, as ", which));
+  };
+  if (inputs.query_mask.defined()) {
+    check_mask(inputs.query_mask, "query_mask", 2, queries);
+    masks.push_back(inputs.query_mask.unsqueeze(1).unsqueeze(-1).to(torch::kBool));
   }
-
-  torch::Tensor dropped(const torch::Tensor& scores) const {
-    return heads_ == nullptr ? drop_out(scores, options_.dropout) : heads_->drop_scores(scores, options_.dropout);
+  for (const torch::Tensor& mask : {inputs.value_mask, inputs.key_mask}) {
+    if (!mask.defined()) continue;
+    check_mask(mask, "the mask of keys and values", 2, keys);
+    masks.push_back(mask.unsqueeze(1).unsqueeze(1).to(torch::kBool));
   }
-
-  bool drops() const { return is_training() && options_.dropout > 0.0; }
-
-  // Returns what is added to the scores of what is not seen.
-  static torch::Tensor added_for(const torch::Tensor& seen, torch::ScalarType dtype) {
-    return seen.logical_not().to(dtype) * (dtype == torch::kHalf ? kUnseenHalf : kUnseen);
+  if (inputs.attention_mask.defined()) {
+    check_mask(inputs.attention_mask, "attention_mask", 3, keys);
+    masks.push_back(inputs.attention_mask.unsqueeze(1).to(torch::kBool));
   }
+  return masks;
+}
 
-  torch::Tensor fused(const AttentionInputs& inputs, const torch::Tensor& seen, const torch::Tensor& query,
-                      const torch::Tensor& key, const torch::Tensor& value) const {
-    if (!is_masked(inputs) && is_causal(inputs) && query.size(2) == key.size(2)) {
-      return fused_attention(query, key, value, {}, /*causal=*/true);
-    }
-    return fused_attention(query, key, value, seen.defined() ? added_for(seen, query.scalar_type()) : torch::Tensor());
+torch::Tensor AttentionState::mask_for(const AttentionInputs& inputs, int64_t before, const torch::Tensor& query,
+                                       const torch::Tensor& key) const {
+  const int64_t queries = query.size(2);
+  const int64_t keys = key.size(2);
+  std::vector<torch::Tensor> masks = masks_of(inputs, queries, keys);
+  if (is_causal(inputs)) {
+    const auto options = at::TensorOptions(torch::kLong).device(query.device());
+    masks.push_back(at::arange(queries, options).add(before).unsqueeze(1).ge(at::arange(keys, options)));
   }
+  torch::Tensor seen;
+  for (const torch::Tensor& mask : masks) seen = seen.defined() ? seen.logical_and(mask) : mask;
+  return seen;
+}
 
-  // The positions are divided, and no replica has the scores of all of them.
-  torch::Tensor attend_in_parts(const AttentionInputs& inputs, const torch::Tensor& query, const torch::Tensor& key,
-                                const torch::Tensor& value) const {
-    if (inputs.cache != nullptr) {
-      fail<InvalidArgument>("[layers] ", name_, " (MultiHeadAttention): a cache of keys and values came with queries ",
-                            inputs.query.sizes(), " of which this replica has a part; outputs that are made step by ",
-                            "step want them whole");
-    }
-    return DividedTensor::of(query)->attend({.query = query,
-                                             .key = key,
-                                             .value = value,
-                                             .who = c10::str("MultiHeadAttention \"", name_, "\""),
-                                             .scale = 1.0 / std::sqrt(static_cast<double>(options_.key_dim)),
-                                             .causal = is_causal(inputs),
-                                             .masks = masks_of(inputs, query.size(2), key.size(2)),
-                                             .dropout = is_training() ? options_.dropout : 0.0});
-  }
+Attention::Attention(const MultiHeadAttentionOptions& options, int64_t query_dim, int64_t value_dim,
+                     torch::ScalarType dtype, std::string name)
+    : state_(std::make_unique<AttentionState>(*this, options, query_dim, value_dim, dtype, std::move(name))) {}
 
-  void check(const torch::Tensor& x, const char* which, int64_t size) const {
-    if (x.defined() && x.dim() == 3 && x.size(2) == size && x.is_floating_point()) return;
-    fail_called(name_, kAttention, x, c10::str("floating point [batch, steps, ", size, "] as ", which));
-  }
+Attention::~Attention() = default;
 
-  torch::Tensor entered(const torch::Tensor& x) const { return heads_ == nullptr ? x : heads_->entered(x); }
-  torch::Tensor projected(const torch::Tensor& x) const {
-    if (heads_ == nullptr) return (*output_)(x);
-    const torch::Tensor sum = heads_->sum(at::linear(x, output_->weight));
-    return output_->bias.defined() ? sum + output_->bias : sum;
-  }
+AttentionOutput Attention::attend(const AttentionInputs& inputs) {
+  AttentionOutput result = state_->compute(inputs, /*keeps_scores=*/true);
+  if (state_->heads() != nullptr) result.scores = state_->heads()->all_scores(result.scores);
+  return result;
+}
 
-  // [batch, steps, heads * size] -> [batch, heads, steps, size]
-  torch::Tensor by_heads(const torch::Tensor& x, int64_t size) const {
-    return x.view({x.size(0), x.size(1), num_heads(), size}).transpose(1, 2);
-  }
-  // [batch, heads, steps, size] -> [batch, steps, heads * size]
-  torch::Tensor together(const torch::Tensor& x) const {
-    return x.transpose(1, 2).reshape({x.size(0), x.size(2), num_heads() * head_value_});
-  }
+torch::Tensor Attention::forward(const torch::Tensor& x) {
+  return state_->compute({.query = x, .value = x}, /*keeps_scores=*/false).output;
+}
 
-  bool is_causal(const AttentionInputs& inputs) const { return inputs.use_causal_mask || options_.use_causal_mask; }
+torch::Tensor Attention::forward_masked(const torch::Tensor& x, const torch::Tensor& mask) {
+  return state_->compute({.query = x, .value = x, .query_mask = mask, .value_mask = mask}, /*keeps_scores=*/false)
+      .output;
+}
 
-  // Returns what each mask lets be seen, to be broadcast to the scores.
-  std::vector<torch::Tensor> masks_of(const AttentionInputs& inputs, int64_t queries, int64_t keys) const {
-    std::vector<torch::Tensor> masks;
-    const auto check_mask = [&](const torch::Tensor& mask, const char* which, int64_t rank, int64_t size) {
-      const bool fits = mask.dim() == rank && mask.size(-1) == size;
-      if (!fits)
-        fail_called(name_, kAttention, mask,
-                    c10::str("a mask of ", rank, " dimensions, ", size, " the last, as ", which));
-    };
-    if (inputs.query_mask.defined()) {
-      check_mask(inputs.query_mask, "query_mask", 2, queries);
-      masks.push_back(inputs.query_mask.unsqueeze(1).unsqueeze(-1).to(torch::kBool));
-    }
-    for (const torch::Tensor& mask : {inputs.value_mask, inputs.key_mask}) {
-      if (!mask.defined()) continue;
-      check_mask(mask, "the mask of keys and values", 2, keys);
-      masks.push_back(mask.unsqueeze(1).unsqueeze(1).to(torch::kBool));
-    }
-    if (inputs.attention_mask.defined()) {
-      check_mask(inputs.attention_mask, "attention_mask", 3, keys);
-      masks.push_back(inputs.attention_mask.unsqueeze(1).to(torch::kBool));
-    }
-    return masks;
-  }
+torch::Tensor Attention::mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) {
+  return mask;
+}
 
-  // Returns what all of them and the causal mask let be seen; undefined for everything.
-  torch::Tensor mask_for(const AttentionInputs& inputs, int64_t before, const torch::Tensor& query,
-                         const torch::Tensor& key) const {
-    const int64_t queries = query.size(2);
-    const int64_t keys = key.size(2);
-    std::vector<torch::Tensor> masks = masks_of(inputs, queries, keys);
-    if (is_causal(inputs)) {
-      const auto options = at::TensorOptions(torch::kLong).device(query.device());
-      masks.push_back(at::arange(queries, options).add(before).unsqueeze(1).ge(at::arange(keys, options)));
-    }
-    torch::Tensor seen;
-    for (const torch::Tensor& mask : masks) seen = seen.defined() ? seen.logical_and(mask) : mask;
-    return seen;
-  }
+torch::Tensor Attention::penalty() const {
+  return state_->penalty();
+}
 
-  int64_t query_dim_, value_dim_;
-  int64_t head_value_;
-  std::shared_ptr<ProjectionModule> query_, key_, value_, output_;
-};
+namespace {
 
 void check_attention(const MultiHeadAttentionOptions& options) {
   if (options.num_heads <= 0 || options.key_dim <= 0 || options.value_dim < 0 || options.output_dim < 0) {
@@ -248,7 +252,7 @@ class AttentionKind final : public LayerKind {
     return {context.input[0], options_.output_dim > 0 ? options_.output_dim : context.input[1]};
   }
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
-    return std::make_shared<AttentionModule>(options_, context.input[1], context.input[1], context.dtype, context.name);
+    return std::make_shared<Attention>(options_, context.input[1], context.input[1], context.dtype, context.name);
   }
 
  private:
@@ -263,8 +267,8 @@ std::shared_ptr<Attention> make_attention(const MultiHeadAttentionOptions& optio
   if (query_dim <= 0 || value_dim <= 0) {
     fail_option(kAttention, "queries and values must have a size, got ", query_dim, " and ", value_dim);
   }
-  return std::make_shared<AttentionModule>(options, query_dim, value_dim, dtype,
-                                           options.name.empty() ? "attention" : options.name);
+  return std::make_shared<Attention>(options, query_dim, value_dim, dtype,
+                                     options.name.empty() ? "attention" : options.name);
 }
 
 Layer MultiHeadAttention(const MultiHeadAttentionOptions& options) {

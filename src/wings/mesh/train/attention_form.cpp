@@ -1,5 +1,6 @@
 #include <memory>
 
+#include "base/access.h"
 #include "base/fail.h"
 #include "wings/mesh/train/draw_part.h"
 #include "wings/mesh/train/layer_forms.h"
@@ -28,7 +29,8 @@ class HeadsAlongAxis final : public AttentionHeads {
 
 }  // namespace
 
-void divide_attention(AttentionOfHeads& layer, const ModuleCuts& cuts, const Topology& topology) {
+void divide_attention(Attention& attention, const ModuleCuts& cuts, const Topology& topology) {
+  AttentionState& layer = *Access::state(attention);
   const MultiHeadAttentionOptions& options = layer.options();
   const std::string& axis = cuts.begin()->second[cuts.begin()->second[0].empty() ? 1 : 0];
   ModuleCuts wanted = {{"output.weight", {"", axis}}};
@@ -37,7 +39,7 @@ void divide_attention(AttentionOfHeads& layer, const ModuleCuts& cuts, const Top
     if (options.use_bias) wanted[part + ".bias"] = {axis};
   }
   if (cuts != wanted) {
-    fail_layout(layer.layer_name(), AttentionOfHeads::kType, cuts,
+    fail_layout(layer.layer_name(), AttentionState::kType, cuts,
                 R"(the weights {"model", ""} and the biases {"model"} of query, key and value, and output.weight )"
                 R"({"", "model"}, all together)");
   }
@@ -47,8 +49,8 @@ void divide_attention(AttentionOfHeads& layer, const ModuleCuts& cuts, const Top
                           " heads, which ", parts, " replicas along \"", axis,
                           "\" do not divide; a size of the axis that divides the heads would fit");
   }
-  refuse_regularizer(layer.layer_name(), AttentionOfHeads::kType, "weights", options.kernel_regularizer);
-  refuse_regularizer(layer.layer_name(), AttentionOfHeads::kType, "biases", options.bias_regularizer);
+  refuse_regularizer(layer.layer_name(), AttentionState::kType, "weights", options.kernel_regularizer);
+  refuse_regularizer(layer.layer_name(), AttentionState::kType, "biases", options.bias_regularizer);
   layer.take_heads(std::make_unique<HeadsAlongAxis>(options.num_heads / parts, axis));
 }
 

@@ -44,7 +44,7 @@ void install_layer_forms() {
   extend(form_by<ConvModule, divide_convolution>());
   extend(form_by<BatchNormModule, divide_batch_norm>());
   extend(form_by<EmbeddingModule, divide_embedding>());
-  extend(form_by<AttentionOfHeads, divide_attention>());
+  extend(form_by<Attention, divide_attention>());
   extend(AfterDivision{.act = join_layers});
 }
 

@@ -19,7 +19,7 @@ void divide_dense(DenseModule& layer, const ModuleCuts& cuts, const Topology& to
 void divide_convolution(ConvModule& layer, const ModuleCuts& cuts, const Topology& topology);
 void divide_batch_norm(BatchNormModule& layer, const ModuleCuts& cuts, const Topology& topology);
 void divide_embedding(EmbeddingModule& layer, const ModuleCuts& cuts, const Topology& topology);
-void divide_attention(AttentionOfHeads& layer, const ModuleCuts& cuts, const Topology& topology);
+void divide_attention(Attention& layer, const ModuleCuts& cuts, const Topology& topology);
 
 // Fails with InvalidArgument that tells along which axes a layer's parameters were to be cut, and what it can do.
 [[noreturn]] void fail_layout(const std::string& layer, std::string_view type, const ModuleCuts& cuts,

@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "base/access.h"
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 #include "tests/train/layer_checks.h"
@@ -166,7 +167,7 @@ TEST(AttentionTest, OfSomeHeadsIsThatOfAllOnceTheOthersAreAdded) {
       part->named_parameters()[item.key()].set_data(is_cut ? value.narrow(is_output ? 1 : 0, head * 3, 3).clone()
                                                            : value.clone());
     }
-    dynamic_cast<AttentionOfHeads&>(*part).take_heads(std::make_unique<OneOfTwo>(std::move(other)));
+    Access::state(*part)->take_heads(std::make_unique<OneOfTwo>(std::move(other)));
     part->eval();
     return part;
   };
