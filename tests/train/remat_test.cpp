@@ -109,6 +109,20 @@ TEST(Remat, GradientsBuffersAndRandomNumbersAreThoseOfThePlainBlock) {
                         torch::randint(4, {3, 6}, torch::kLong));
 }
 
+TEST(Remat, ABlockIsComputedAgainInTheModeOfTheFirstTime) {
+  const auto gradient = [](const Layer& layer) {
+    torch::manual_seed(1);
+    const Built built = build(layer, {6});
+    const torch::Tensor x = random({8, 6}).requires_grad_();
+    const torch::Tensor y = built(x);
+    built.module->eval();
+    y.pow(2).sum().backward();
+    EXPECT_FALSE(built.module->is_training());
+    return x.grad();
+  };
+  expect_close(gradient(Checkpointed(block())), gradient(plain(block())));
+}
+
 TEST(Remat, OneLayerKeepsItsName) {
   const Layer layer = Checkpointed(Dense({.units = 3, .name = "hidden"}));
   EXPECT_EQ(layer.name(), "hidden");

@@ -17,17 +17,9 @@ namespace {
 
 // Says what an axis of a role divides, and which strategy takes it.
 std::string_view said_of(AxisRole role) {
-  switch (role) {
-    case AxisRole::kModel:
-      return "parameters; MeshStrategy takes such a mesh";
-    case AxisRole::kSpace:
-      return "inputs; MeshStrategy takes such a mesh";
-    case AxisRole::kStage:
-      return "the layers of the model; PipelineStrategy takes such a mesh";
-    case AxisRole::kBatch:
-      break;
-  }
-  return "";
+  if (role == AxisRole::kStage) return "the layers of the model; PipelineStrategy takes such a mesh";
+  return role == AxisRole::kModel ? "parameters; MeshStrategy takes such a mesh"
+                                  : "inputs; MeshStrategy takes such a mesh";
 }
 
 void require_roles(const StrategyPreset& preset) {

@@ -23,6 +23,7 @@
 #include "strategy/context.h"
 #include "strategy/divided.h"
 #include "strategy/module_tensors.h"
+#include "train/model/kept_modes.h"
 
 namespace cohort {
 
@@ -42,6 +43,7 @@ struct Computation : torch::CustomClassHolder {
   std::optional<Strategy> strategy;       // keeps the replica
   std::optional<torch::ScalarType> half;  // autocast's
   variable_list parameters;               // those that learn
+  std::vector<bool> modes;                // training or evaluation, of each module of the block
   std::vector<RandomDraw> draws;
 };
 
@@ -165,6 +167,9 @@ class Recomputed : public torch::autograd::Function<Recomputed> {
     const torch::AutoGradMode on(true);
     const KeptBuffers buffers(*first.block);
     const DrawnAgain draws(first.draws);
+    const KeptModes modes(*first.block);
+    auto mode = first.modes.begin();
+    for (const auto& module : first.block->modules()) module->train(*mode++);
     const torch::Tensor y = again(first, x);
     if (!y.requires_grad()) return variable_list(wanted.size());
     require_closed(y, wanted);
@@ -218,6 +223,7 @@ torch::Tensor remat(const std::shared_ptr<torch::nn::Module>& block,
   if (is_divided(x)) return remat_part(block, forward, x, options);
   computation->block = block;
   computation->forward = forward;
+  for (const auto& module : block->modules()) computation->modes.push_back(module->is_training());
   computation->half = compat::Autocast::in_force(x.device().type());
   computation->replica = Replica::current();
   if (computation->replica != nullptr) computation->strategy = computation->replica->strategy();

@@ -48,12 +48,9 @@ NamedTensors ModelState::call(const Example& share, bool training) {
   if (!built()) {
     if (share.size() < 0) return {};  // checks that there is an input with a batch dimension
     const torch::Tensor& input = share.input();
-    const auto make = [&] { build(input.sizes().slice(1).vec(), input.scalar_type()); };
-    if (Replica* const replica = Replica::current()) {
-      replica->merge_call([&](const Strategy& /*strategy*/) { make(); });
-    } else {
-      make();
-    }
+    const auto make = [&](const Strategy& /*strategy*/) { build(input.sizes().slice(1).vec(), input.scalar_type()); };
+    Replica* const replica = Replica::current();
+    replica == nullptr ? make(strategy_) : replica->merge_call(make);
   }
   const Replica& replica = called_replica();
   torch::nn::Module& copy = called_copy();

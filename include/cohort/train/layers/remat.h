@@ -20,8 +20,9 @@ struct CheckpointedOptions {
 };
 
 // Returns forward(x), where `block` is the module whose parameters forward() uses, without keeping what backward needs:
-// backward calls forward() again, with the random numbers, the autocast and the replica of the first time. Buffers are
-// changed by the first call only. Where no gradient is computed it is forward(x). Thread-safe as forward() is.
+// backward calls forward() again, with the random numbers, the modes, the autocast and the replica of the first time.
+// Buffers are changed by the first call only. Where no gradient is computed it is forward(x). Thread-safe as forward()
+// is.
 //
 // Random numbers are those of Replica::generator() and of LibTorch's default generators; those of another generator are
 // drawn anew, and wrong. forward() has one tensor that may need a gradient beside the parameters: x. Backward throws
