@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "cohort/train/script_module.h"
 #include "tests/equivalence/runs.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
