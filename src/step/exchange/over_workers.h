@@ -28,10 +28,10 @@ class OverWorkers : public SharedMemoryExchange {
   std::vector<torch::Tensor> take(int me, const std::vector<torch::Tensor>& gradients, bool reduced) override;
   void make_sums(int me, bool reduced) override;
 
-  // Has the first replica speak with the other workers while its own wait. A failure must not keep these waiting: they
-  // come to the meeting, and all throw.
+  // Has the first replica speak with the other workers while its own wait. After a failure all meet and throw.
   void with_workers(int me, const std::function<void()>& speak);
-  // Makes this worker's sums those of all workers.
+  void make_own_sums(int me, bool reduced) { SharedMemoryExchange::make_sums(me, reduced); }
+  // Makes the own sums those of all workers.
   void exchange_packs();
 
  private:

@@ -78,8 +78,7 @@ class LocalSteps final : public OverWorkers {
 
  protected:
   void make_sums(int me, bool reduced) override {
-    outer_.is_local(update_number()) ? SharedMemoryExchange::make_sums(me, reduced)
-                                     : OverWorkers::make_sums(me, reduced);
+    outer_.is_local(update_number()) ? make_own_sums(me, reduced) : OverWorkers::make_sums(me, reduced);
   }
 
  private:
