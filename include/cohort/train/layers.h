@@ -19,6 +19,7 @@
 #include "cohort/train/layers/basic.h"                // IWYU pragma: export
 #include "cohort/train/layers/checkpointed.h"         // IWYU pragma: export
 #include "cohort/train/layers/convolution.h"          // IWYU pragma: export
+#include "cohort/train/layers/graph_layer.h"          // IWYU pragma: export
 #include "cohort/train/layers/initializer.h"          // IWYU pragma: export
 #include "cohort/train/layers/layer.h"                // IWYU pragma: export
 #include "cohort/train/layers/layer_normalization.h"  // IWYU pragma: export

@@ -7,8 +7,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <variant>
 #include <vector>
 
 #include "cohort/train/layers/activation.h"
@@ -68,6 +71,14 @@ struct BuildContext {
   torch::ScalarType input_dtype = torch::kFloat;  // the dtype of what comes in: another one only where the data do
 };
 
+class Layer;
+
+// The value of a layer's option, in a form that files can hold. std::monostate: the option is not set.
+using OptionValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<int64_t>, Activation,
+                                 Initializer, Regularizer, std::vector<Layer>>;
+// The options of a layer by the names of its struct's fields, without "name" and "trainable".
+using LayerConfig = std::vector<std::pair<std::string, OptionValue>>;
+
 // One sort of layer with its options; immutable, thread-safe. Derive from it for a sort of your own.
 class LayerKind {
  public:
@@ -79,6 +90,8 @@ class LayerKind {
   virtual Shape output_shape(const BuildContext& context) const = 0;
   // To be called only after output_shape() of the same context has passed.
   virtual std::shared_ptr<LayerModule> build(const BuildContext& context) const = 0;
+  // Returns all options, from which files can make the layer again. Nothing: no file can hold it, as a function.
+  virtual std::optional<LayerConfig> config() const { return std::nullopt; }
 };
 
 // A value: a kind of layer, its name and whether it learns.
