@@ -23,7 +23,9 @@ class GraphLayerModule : public LayerModule {
   virtual LayerValues forward_values(const LayerValues& inputs) = 0;
 
   torch::Tensor forward(const torch::Tensor& x) final { return forward_masked(x, {}); }
-  torch::Tensor forward_masked(const torch::Tensor& x, const torch::Tensor& mask) final;
+  torch::Tensor forward_masked(const torch::Tensor& x, const torch::Tensor& mask) final {
+    return forward_values({.tensors = {x}, .masks = {mask}}).tensors.front();
+  }
 };
 
 // A sort of layer with several inputs or outputs. In a Sequential it has one of each.

@@ -4,10 +4,6 @@
 
 namespace cohort {
 
-torch::Tensor GraphLayerModule::forward_masked(const torch::Tensor& x, const torch::Tensor& mask) {
-  return forward_values({.tensors = {x}, .masks = {mask}}).tensors.front();
-}
-
 Shape GraphLayerKind::output_shape(const BuildContext& context) const {
   std::vector<Shape> outputs = output_shapes(context, {context.input});
   if (outputs.size() == 1) return std::move(outputs.front());
