@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "cohort/train/layers/layer.h"
 #include "train/layers/leaves_parts.h"
@@ -41,13 +40,6 @@ class CountsChannels {
   virtual ~CountsChannels() = default;
   // Has the layer expect one of so many equal parts of the channels.
   virtual void divide_channels(int64_t parts) = 0;
-};
-
-// Base of modules that call layers one after the other.
-class LayerSequence {
- public:
-  virtual ~LayerSequence() = default;
-  virtual const std::vector<std::shared_ptr<LayerModule>>& layers() const = 0;
 };
 
 }  // namespace cohort

@@ -8,23 +8,27 @@
 #include "strategy/divided.h"
 #include "strategy/holders.h"
 #include "strategy/module_tensors.h"
-#include "train/layers/sequential_module.h"
+#include "train/layers/layered_module.h"
 #include "train/losses/support.h"
 #include "train/model/kept_modes.h"
 #include "train/model/model_state.h"
 
 namespace cohort {
 
+const char* why_in_parts(const StrategyCore& core) {
+  if (core.divides_models()) return "the replicas of a line compute together";
+  if (core.shares_parameters()) return "the replicas share the parameters (sharding.stage 3)";
+  if (has_stages(core)) return "the workers have the layers of a few stages each";
+  return nullptr;
+}
+
 namespace {
 
 // Outside of run() the layers of one copy compute alone, with all parameters.
 void require_whole_copy(const std::string& speaker, const StrategyCore& core) {
-  const char* missing = nullptr;
-  if (core.divides_models()) missing = "the replicas of a line compute together";
-  if (core.shares_parameters()) missing = "the replicas share the parameters (sharding.stage 3)";
-  if (has_stages(core)) missing = "the workers have the layers of a few stages each";
-  if (missing == nullptr) return;
-  fail<FailedPrecondition>(speaker, "called outside run(), but no replica has the whole model: ", missing,
+  const char* const why = why_in_parts(core);
+  if (why == nullptr) return;
+  fail<FailedPrecondition>(speaker, "called outside run(), but no replica has the whole model: ", why,
                            "; call it in run(), or predict()");
 }
 
@@ -68,13 +72,13 @@ NamedTensors ModelState::call(const Example& share, bool training) {
   if (training) hold_frozen(static_cast<std::size_t>(replica.local_id()));
   NamedTensors outputs = with_output_names(forward(replica, own));
   for (auto& [name, output] : outputs) output = whole_of(output);
-  if (SequentialModule* const layers = layers_of(replica)) layers->take_output_mask();
+  if (LayeredModule* const layers = layers_of(replica)) layers->take_output_masks();
   return outputs;
 }
 
 std::vector<torch::Tensor> ModelState::penalties() const {
   require_built("losses");
-  const SequentialModule* const layers = layers_of(called_replica());
+  const LayeredModule* const layers = layers_of(called_replica());
   return layers == nullptr ? std::vector<torch::Tensor>() : layers->penalties();
 }
 

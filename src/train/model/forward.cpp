@@ -8,7 +8,7 @@
 #include "strategy/core.h"
 #include "strategy/divided.h"
 #include "strategy/replica_scope.h"
-#include "train/layers/sequential_module.h"
+#include "train/layers/layered_module.h"
 #include "train/losses/support.h"
 #include "train/model/model_state.h"
 
@@ -125,8 +125,8 @@ void ModelState::leave_parts() const {
   }
 }
 
-SequentialModule* ModelState::layers_of(const Replica& replica) const {
-  return sequentials_.empty() ? nullptr : sequentials_[static_cast<std::size_t>(replica.local_id())];
+LayeredModule* ModelState::layers_of(const Replica& replica) const {
+  return dynamic_cast<LayeredModule*>(calls_[static_cast<std::size_t>(replica.local_id())].module.get());
 }
 
 std::vector<OutputShare> ModelState::judge(const Replica& replica, const Example& share) const {
@@ -136,19 +136,21 @@ std::vector<OutputShare> ModelState::judge(const Replica& replica, const Example
     const auto* taker = loss ? dynamic_cast<const TakesParts*>(&loss->rule()) : nullptr;
     if (taker == nullptr || !taker->takes_parts()) predictions[i] = whole_of(predictions[i]);
   }
-  SequentialModule* const layers = layers_of(replica);
-  torch::Tensor mask = layers == nullptr ? torch::Tensor() : layers->take_output_mask();
-  if (mask.defined()) {  // as a mask of the examples
-    mask = whole_of(mask);
-    if (share.mask.defined()) require_whole_share("a mask that layers make, beside one of the examples,");
-    Example counted = share;
-    counted.mask = share.mask.defined() ? share.mask.logical_and(mask) : mask;
-    return {outputs_->share_of(counted, 0, std::move(predictions.front()))};
-  }
+  LayeredModule* const layers = layers_of(replica);
+  const std::vector<torch::Tensor> masks =
+      layers == nullptr ? std::vector<torch::Tensor>() : layers->take_output_masks();
   std::vector<OutputShare> outputs;
   outputs.reserve(predictions.size());
   for (std::size_t i = 0; i < predictions.size(); ++i) {
-    outputs.push_back(outputs_->share_of(share, i, std::move(predictions[i])));
+    if (i >= masks.size() || !masks[i].defined()) {
+      outputs.push_back(outputs_->share_of(share, i, std::move(predictions[i])));
+      continue;
+    }
+    const torch::Tensor mask = whole_of(masks[i]);  // as a mask of the examples
+    if (share.mask.defined()) require_whole_share("a mask that layers make, beside one of the examples,");
+    Example counted = share;
+    counted.mask = share.mask.defined() ? share.mask.logical_and(mask) : mask;
+    outputs.push_back(outputs_->share_of(counted, i, std::move(predictions[i])));
   }
   return outputs;
 }

@@ -256,7 +256,9 @@ int64_t Model::count_params() const {
 
 std::vector<ModelLayer> Model::layers() const {
   std::vector<ModelLayer> list;
-  for (std::size_t i = 0; i < state_->entries().size(); ++i) list.emplace_back(state_, i);
+  for (std::size_t i = 0; i < state_->entries().size(); ++i) {
+    if (state_->entries()[i].is_layer) list.emplace_back(state_, i);
+  }
   return list;
 }
 

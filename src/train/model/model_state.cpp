@@ -89,22 +89,26 @@ void ModelState::build(const Shape& input, torch::ScalarType input_dtype) {
   const BuildContext context{.input = input, .dtype = dtype_, .input_dtype = entering};
   const std::vector<Shape> outputs = output_shapes(layers_, context);
   std::vector<detail::ModuleCall> calls;
-  std::vector<SequentialModule*> sequentials;
   module_ = strategy_.mirror([&] {
-    auto module = std::make_shared<SequentialModule>(layers_, context);
-    calls.push_back(detail::module_call(module));
-    sequentials.push_back(module.get());
-    return module;
+    calls.push_back(detail::module_call(std::make_shared<SequentialModule>(layers_, context)));
+    return calls.back().module;
   });
   calls_ = std::move(calls);
   leave_parts();
-  sequentials_ = std::move(sequentials);
-  for (const ModelCutter& cutter : extensions<ModelCutter>()) {
-    cutter.cut(speaker(), *Access::core(strategy_), sequentials_, context);
-  }
+  cut({context});
   for (std::size_t i = 0; i < entries_.size(); ++i) entries_[i].output = outputs[i];
   apply_trainable();
   declare();
+}
+
+void ModelState::cut(const std::vector<BuildContext>& inputs) const {
+  std::vector<LayeredCopy> copies;
+  for (const auto& copy : module_.copies()) {
+    copies.push_back({.module = copy, .layers = dynamic_cast<LayeredModule*>(copy.get())});
+  }
+  for (const ModelCutter& cutter : extensions<ModelCutter>()) {
+    cutter.cut(speaker(), *Access::core(strategy_), copies, inputs);
+  }
 }
 
 // Those who are given steps hear of all variables before they serve.
@@ -149,6 +153,12 @@ void ModelState::list_children() {
   for (const auto& child : root.named_children()) {
     entries_.push_back({.name = child.key(), .type = short_type(child.value()->name())});
   }
+}
+
+void ModelState::set_entries(std::vector<Entry> entries, const std::vector<BuildContext>& inputs) {
+  entries_ = std::move(entries);
+  cut(inputs);
+  apply_trainable();
 }
 
 void ModelState::require_built(std::string_view what) const {
@@ -295,8 +305,9 @@ void ModelState::apply_trainable() {
         parameter.mutable_grad() = torch::Tensor();
         parameter.set_requires_grad(entry.trainable && !held_elsewhere(i, r, parameter));
       }
-      if (const auto layer = std::dynamic_pointer_cast<LayerModule>(entry_module(i, r)))
-        layer->set_frozen(!entry.trainable);
+      for (const auto& each : entry_module(i, r)->modules()) {  // also of a model that is a layer
+        if (const auto layer = std::dynamic_pointer_cast<LayerModule>(each)) layer->set_frozen(!entry.trainable);
+      }
     }
     entry.applied = entry.trainable;
   }

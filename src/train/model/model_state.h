@@ -16,7 +16,10 @@
 
 namespace cohort {
 
-class SequentialModule;
+class LayeredModule;
+
+// Returns why no replica has a whole model under a strategy; null: each has.
+const char* why_in_parts(const StrategyCore& core);
 
 class ModelState : public std::enable_shared_from_this<ModelState> {
  public:
@@ -27,8 +30,10 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
     bool own_only = false;  // parameters of the root module itself, without its children's
     bool trainable = true;  // as asked for
     bool applied = true;    // as it is since compile()
-    std::optional<Shape> output;
-    std::vector<std::size_t> held;  // parameters that freezing has turned off
+    bool is_layer = true;   // an operation of a functional model is none
+    std::optional<Shape> output = std::nullopt;
+    std::string inputs = {};             // the layers that it is connected to, for summary()
+    std::vector<std::size_t> held = {};  // parameters that freezing has turned off
   };
 
   ModelState(const Strategy& strategy, std::string name, torch::ScalarType dtype);
@@ -42,6 +47,8 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   void build(const Shape& input, torch::ScalarType input_dtype);
   void build_from(const GlobalBatch& batch);
   void adopt(const std::function<detail::ModuleCall()>& factory, const ModelOptions& options);
+  // Describes the layers of an adopted module, which is a LayeredModule, and its inputs; freezes what does not learn.
+  void set_entries(std::vector<Entry> entries, const std::vector<BuildContext>& inputs);
 
   bool built() const { return module_.defined(); }
   void require_built(std::string_view what) const;
@@ -49,6 +56,8 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   const Strategy& strategy() const { return strategy_; }
   torch::ScalarType dtype() const { return dtype_; }
   const MirroredModule& module() const { return module_; }
+  // Returns the ways in which the copies are called, one a replica.
+  const std::vector<detail::ModuleCall>& calls() const { return calls_; }
   // Throws unless no other scope than the strategy's own is entered.
   void require_scope(std::string_view what) const;
 
@@ -149,7 +158,9 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   NamedTensors with_output_names(NamedTensors outputs) const;
   std::vector<OutputShare> judge(const Replica& replica, const Example& share) const;
   // Returns the replica's layers; null for a module of the user's.
-  SequentialModule* layers_of(const Replica& replica) const;
+  LayeredModule* layers_of(const Replica& replica) const;
+  // Has the wings that cut models cut this one for these inputs.
+  void cut(const std::vector<BuildContext>& inputs) const;
   // Adds what the regularizers of the layers cost to the losses of a share of so many examples.
   void add_penalty(Replica& replica, int64_t examples, ShareLosses& losses) const;
   ShareLosses losses_of(Replica& replica, const std::vector<OutputShare>& outputs,
@@ -190,9 +201,8 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   std::vector<Layer> layers_;
   std::vector<Entry> entries_;
   MirroredModule module_;
-  std::vector<detail::ModuleCall> calls_;       // one a replica
-  std::vector<SequentialModule*> sequentials_;  // the same as layers; empty for a module of the user's
-  std::vector<std::string> input_names_;        // as the model was made with
+  std::vector<detail::ModuleCall> calls_;  // one a replica
+  std::vector<std::string> input_names_;   // as the model was made with
   std::vector<std::string> output_names_;
 
   PrecisionPolicy precision_ = PrecisionPolicy::kFloat32;

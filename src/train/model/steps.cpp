@@ -6,7 +6,7 @@
 #include "strategy/core.h"
 #include "strategy/divided.h"
 #include "strategy/replica_scope.h"
-#include "train/layers/sequential_module.h"
+#include "train/layers/layered_module.h"
 #include "train/model/model_state.h"
 
 namespace cohort {
@@ -41,7 +41,7 @@ ModelState::ShareLosses ModelState::losses_of(Replica& replica, const std::vecto
 
 // Each share has the penalty as many times as it has examples, and the mean over the global batch has it once.
 void ModelState::add_penalty(Replica& replica, int64_t examples, ShareLosses& losses) const {
-  const SequentialModule* layers = layers_of(replica);
+  const LayeredModule* layers = layers_of(replica);
   const torch::Tensor cost = layers == nullptr ? torch::Tensor() : layers->penalty();
   if (!cost.defined()) return;
   losses.sum.value = losses.sum.value + replica.global_mean(cost.expand({examples}));
@@ -145,7 +145,7 @@ PerReplica<NamedTensors> ModelState::predict_step(const GlobalBatch& batch) {
     const torch::NoGradGuard no_grad;
     NamedTensors outputs = with_output_names(forward(replica, share));
     for (auto& [name, output] : outputs) output = whole_of(output);
-    if (SequentialModule* const layers = layers_of(replica)) layers->take_output_mask();
+    if (LayeredModule* const layers = layers_of(replica)) layers->take_output_masks();
     return outputs;
   });
 }

@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <ostream>
 #include <set>
+#include <vector>
 
 #include "base/fail.h"
 #include "device/identity.h"
@@ -53,14 +55,15 @@ std::string shape_text(const std::optional<Shape>& shape) {
   return text + ")";
 }
 
-using Row = std::array<std::string, 3>;
+using Row = std::vector<std::string>;
 
 void print_table(std::ostream& output, const std::vector<Row>& rows) {
-  std::array<std::size_t, 3> widths{};
+  std::vector<std::size_t> widths(rows.front().size());
   for (const Row& row : rows) {
     for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
-  const std::size_t whole = widths[0] + widths[1] + widths[2] + 8;
+  std::size_t whole = 3 * widths.size() - 1;
+  for (const std::size_t width : widths) whole += width;
   output << std::string(whole, '_') << '\n';
   for (std::size_t r = 0; r < rows.size(); ++r) {
     std::string line = " ";
@@ -97,7 +100,10 @@ void Model::summary(std::ostream& output) const {
   const std::set<const void*> learning = learning_parameters(*state_);
   std::set<const void*> counted;
   Count total, trainable, fixed;
+  const auto& entries = state_->entries();
+  const bool graph = std::any_of(entries.begin(), entries.end(), [](const auto& each) { return !each.inputs.empty(); });
   std::vector<Row> rows = {{"Layer (type)", "Output Shape", "Param #"}};
+  if (graph) rows.front().push_back("Connected to");
   for (std::size_t i = 0; i < state_->entries().size(); ++i) {
     const auto& entry = state_->entries()[i];
     NamedTensors weights = state_->entry_parameters(i, 0);
@@ -109,6 +115,7 @@ void Model::summary(std::ostream& output) const {
     }
     const int64_t own = ModelLayer(state_, i).count_params();
     rows.push_back({entry.name + " (" + entry.type + ")", shape_text(entry.output), with_commas(own)});
+    if (graph) rows.back().push_back(entry.inputs);
   }
   output << "Model: \"" << name() << "\"\n";
   print_table(output, rows);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kType = "Checkpointed";
 
-class CheckpointedModule final : public LayerModule, public LayerSequence {
+class CheckpointedModule final : public LayerModule, public LayerChains {
  public:
   // With `alone` the one layer's own parameters and children become this module's, so that names have no further level.
   CheckpointedModule(std::shared_ptr<SequentialModule> layers, bool alone, bool offload)
@@ -25,7 +25,7 @@ class CheckpointedModule final : public LayerModule, public LayerSequence {
     for (const auto& item : inner.named_children()) register_module(item.key(), item.value());
   }
 
-  const std::vector<std::shared_ptr<LayerModule>>& layers() const override { return layers_->layers(); }
+  std::vector<std::vector<std::shared_ptr<LayerModule>>> chains() const override { return layers_->chains(); }
   void train(bool on) override {
     LayerModule::train(on);
     layers_->train(on);

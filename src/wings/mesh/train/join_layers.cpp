@@ -3,6 +3,7 @@
 
 #include "cohort/parallel/axes.h"
 #include "train/layers/dropout_module.h"
+#include "train/layers/layered_module.h"
 #include "wings/mesh/train/draw_part.h"
 #include "wings/mesh/train/parts_form.h"
 
@@ -82,7 +83,9 @@ torch::Tensor PartsForm::given(const torch::Tensor& part) const {
 
 void join_layers(torch::nn::Module& module) {
   for (const auto& each : module.modules(/*include_self=*/true)) {
-    if (const auto* sequence = dynamic_cast<const LayerSequence*>(each.get())) join_sequence(sequence->layers());
+    const auto* const layers = dynamic_cast<const LayerChains*>(each.get());
+    if (layers == nullptr) continue;
+    for (const auto& chain : layers->chains()) join_sequence(chain);
   }
 }
 

@@ -16,57 +16,69 @@ namespace cohort {
 
 namespace {
 
-constexpr int64_t kExamples = 4;  // for which the layers are measured
-constexpr int kTries = 3;         // of which the fastest counts
+constexpr int64_t kExamples = 4;      // for which the layers are measured
+constexpr int64_t kUnknownSize = 16;  // dimensions whose size is not known yet
+constexpr int kTries = 3;             // of which the fastest counts
 
-std::vector<std::string> names_of(const SequentialModule& module) {
-  std::vector<std::string> names;
-  for (const auto& child : module.named_children()) names.push_back(child.key());
-  return names;
-}
+// The seconds of a forward and a backward pass, and what they gave.
+struct TimedCall {
+  double seconds = std::numeric_limits<double>::infinity();
+  std::vector<torch::Tensor> outputs = {};
+};
 
-// Returns the seconds of a forward and a backward pass, and what the layer computes.
-std::pair<double, torch::Tensor> measured(LayerModule& layer, const torch::Tensor& x) {
-  double best = std::numeric_limits<double>::infinity();
-  torch::Tensor y;
+TimedCall measured(torch::nn::Module& layer, const std::vector<torch::Tensor>& inputs,
+                   const std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>&)>& call) {
+  TimedCall best;
   for (int i = 0; i < kTries; ++i) {
     const auto begin = std::chrono::steady_clock::now();
-    const torch::Tensor input = x.detach().set_requires_grad(x.is_floating_point());
-    y = layer.forward(input);
-    if (y.requires_grad()) y.sum().backward();
-    best = std::min(best, std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    std::vector<torch::Tensor> own;
+    for (const torch::Tensor& x : inputs) own.push_back(x.detach().set_requires_grad(x.is_floating_point()));
+    best.outputs = call(own);
+    for (torch::Tensor& y : best.outputs) {
+      if (y.requires_grad()) y.sum().backward({}, /*retain_graph=*/true);
+      y = y.detach();
+    }
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    best.seconds = std::min(best.seconds, seconds);
   }
   for (torch::Tensor& parameter : layer.parameters()) parameter.mutable_grad() = torch::Tensor();
-  return {best, y.detach()};
+  return best;
 }
 
 // In evaluation mode nothing is drawn, and no statistics change.
-std::vector<double> costs_of(const StrategyCore& core, SequentialModule& module, const BuildContext& context) {
+std::vector<double> costs_of(const StrategyCore& core, const LayeredCopy& copy,
+                             const std::vector<BuildContext>& inputs) {
   const torch::AutoGradMode with_gradients(true);
   const IntraOpThreads threads(core.threads_per_replica());
-  std::vector<int64_t> sizes = context.input;
-  sizes.insert(sizes.begin(), kExamples);
-  torch::Tensor x =
-      torch::zeros(sizes, torch::dtype(context.input_dtype).device(core.plan().devices.front().torch_device));
-  if (x.is_floating_point()) x.fill_(0.5);
-  const bool training = module.is_training();
-  module.eval();
-  std::vector<double> costs;
-  for (const auto& layer : module.layers()) {
-    auto [seconds, y] = measured(*layer, x);
-    costs.push_back(seconds);
-    x = y;
+  std::vector<torch::Tensor> examples;
+  for (const BuildContext& input : inputs) {
+    std::vector<int64_t> sizes = {kExamples};
+    for (const int64_t size : input.input) sizes.push_back(size < 0 ? kUnknownSize : size);
+    const torch::Device device = core.plan().devices.front().torch_device;
+    examples.push_back(torch::zeros(sizes, torch::dtype(input.input_dtype).device(device)));
+    if (examples.back().is_floating_point()) examples.back().fill_(0.5);
   }
-  module.train(training);
+  const bool training = copy.module->is_training();
+  copy.module->eval();
+  const std::vector<PlacedLayer> places = copy.layers->places();
+  std::vector<double> costs(places.size(), 0.0);
+  copy.layers->visit(examples, [&](std::size_t place, const auto& values, const auto& call) {
+    TimedCall result = measured(*places[place].layer, values, call);
+    costs[place] = result.seconds;
+    return std::move(result.outputs);
+  });
+  copy.module->train(training);
   return costs;
 }
 
 // Layers of which each replica has a part compute within a run only, so that their parameters stand for their time.
-std::vector<double> sizes_of(const SequentialModule& module) {
+std::vector<double> sizes_of(const LayeredCopy& copy) {
   std::vector<double> costs;
-  for (const auto& layer : module.layers()) {
+  for (const PlacedLayer& place : copy.layers->places()) {
     costs.push_back(1.0);
-    for (const torch::Tensor& parameter : layer->parameters()) costs.back() += static_cast<double>(parameter.numel());
+    for (const torch::Tensor& parameter : place.layer->parameters()) {
+      costs.back() += static_cast<double>(parameter.numel());
+    }
   }
   return costs;
 }
@@ -123,15 +135,16 @@ std::vector<std::size_t> cut_by_cost(const std::vector<double>& costs, std::size
   return first;
 }
 
-void cut_for_pipeline(const std::string& speaker, const StrategyCore& core,
-                      const std::vector<SequentialModule*>& copies, const BuildContext& context) {
+void cut_for_pipeline(const std::string& speaker, const StrategyCore& core, const std::vector<LayeredCopy>& copies,
+                      const std::vector<BuildContext>& inputs) {
   const PipelineExtras& extras = core.plan().extras.of<PipelineExtras>();
   const auto chunks = static_cast<std::size_t>(extras.chunks);
   if (chunks == 1) return;
-  const std::vector<std::string> names = names_of(*copies.front());
-  std::vector<std::string> marks;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if (std::dynamic_pointer_cast<StageModule>(copies.front()->layers()[i])) marks.push_back(names[i]);
+  const LayeredCopy& copy = copies.front();
+  std::vector<std::string> names, marks;
+  for (const PlacedLayer& place : copy.layers->places()) {
+    names.push_back(place.name);
+    if (std::dynamic_pointer_cast<StageModule>(place.layer)) marks.push_back(place.name);
   }
   const std::string wanted = c10::str(chunks, " chunks of a schedule for ", core.plan().devices_per_replica, " stages");
   std::vector<std::size_t> cut;
@@ -155,10 +168,10 @@ void cut_for_pipeline(const std::string& speaker, const StrategyCore& core,
                             "), which cannot be cut into the ", wanted);
     }
     const bool divided = static_cast<bool>(core.plan().divide);
-    cut = cut_by_cost(divided ? sizes_of(*copies.front()) : costs_of(core, *copies.front(), context), chunks);
+    cut = cut_by_cost(divided ? sizes_of(copy) : costs_of(core, copy, inputs), chunks);
     cut = chiefs_cut(core, cut);
   }
-  for (SequentialModule* copy : copies) copy->set_cut(cut);
+  for (const LayeredCopy& each : copies) each.layers->begin_chunks(cut);
 }
 
 }  // namespace cohort
