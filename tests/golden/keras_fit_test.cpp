@@ -73,7 +73,8 @@ TEST(KerasFit, OptionsDoWhatKerasDoes) {
     ++fits;
     return check(golden);
   });
-  if (!IsSkipped()) EXPECT_GT(fits, 0);
+  if (IsSkipped()) return;
+  EXPECT_GT(fits, 0);
 }
 
 }  // namespace

@@ -23,6 +23,7 @@
 #include "cohort/train/layers/initializer.h"          // IWYU pragma: export
 #include "cohort/train/layers/layer.h"                // IWYU pragma: export
 #include "cohort/train/layers/layer_normalization.h"  // IWYU pragma: export
+#include "cohort/train/layers/merging.h"              // IWYU pragma: export
 #include "cohort/train/layers/more_convolutions.h"    // IWYU pragma: export
 #include "cohort/train/layers/normalization.h"        // IWYU pragma: export
 #include "cohort/train/layers/pooling.h"              // IWYU pragma: export

@@ -154,11 +154,6 @@ struct PredictOptions {
   int64_t batch_size = 32;  // the global batch of predict() of tensors
 };
 
-struct CallOptions {
-  // Whether layers behave as in training: dropout drops, batch norm takes the batch's statistics and learns them.
-  bool training = false;
-};
-
 struct ModelOptions {
   std::string name = "model";  // the model's name
   // The names of forward's arguments, in their order. If the list is empty they are the inputs of the examples, in the
@@ -243,6 +238,13 @@ class Model {
   torch::Tensor operator()(const torch::Tensor& x, const CallOptions& options = {}) const;
   // The same for several inputs, by name or by position (with empty names); returns all outputs, as predict_outputs().
   NamedTensors operator()(const NamedTensors& inputs, const CallOptions& options = {}) const;
+  // Calls the model on symbolic tensors (functional.h): it is a layer of another model then.
+  template <typename Symbol>
+  requires requires(const Model& model, const Symbol& x) { call_model(model, x); }
+  auto operator()(const Symbol& x) const { return call_model(*this, x); }
+  template <typename Symbol>
+  requires requires(const Model& model, const Symbol& x) { call_model(model, x); }
+  auto operator()(const Symbol& x, const CallOptions& options) const { return call_model(*this, x, options); }
   // Returns the parameters that learn, in the order of ReplicaOptimizer::apply_gradients(): the replica's own, outside
   // of run() those of the first one.
   std::vector<torch::Tensor> trainable_variables() const;

@@ -6,6 +6,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -94,6 +95,19 @@ class LayerKind {
   virtual std::optional<LayerConfig> config() const { return std::nullopt; }
 };
 
+struct CallOptions {
+  // Whether layers behave as in training: dropout drops, batch norm takes the batch's statistics and learns them. A
+  // layer or a model that is called so in a functional model keeps to it, whatever that model does.
+  bool training = false;
+};
+
+namespace detail {
+// The modules that a layer has become where it was called; copies of the layer share them.
+struct LayerInstance {
+  std::shared_ptr<void> built;
+};
+}  // namespace detail
+
 // A value: a kind of layer, its name and whether it learns.
 class Layer {
  public:
@@ -112,7 +126,24 @@ class Layer {
   // Returns the same for keeping, as a layer around this one does.
   const std::shared_ptr<const LayerKind>& shared_kind() const { return kind_; }
 
-  // Returns the same layer with another name.
+  // Calls the layer by itself on a tensor, or on symbolic tensors (functional.h), of which it makes others. Copies of
+  // the layer have the same parameters then.
+  template <typename Input>
+  auto operator()(const Input& input) const {
+    return call_layer(*this, input);
+  }
+  template <typename Input>
+  auto operator()(const Input& input, const CallOptions& options) const {
+    return call_layer(*this, input, options);
+  }
+  template <typename Input>
+  auto operator()(std::initializer_list<Input> inputs) const {
+    return call_layer(*this, std::vector<Input>(inputs));
+  }
+  // Returns what copies of the layer share.
+  const std::shared_ptr<detail::LayerInstance>& instance() const { return instance_; }
+
+  // Returns another layer of the same kind and options, with this name.
   Layer named(std::string name) const { return Layer(kind_, std::move(name), trainable_); }
   // Sets whether its parameters learn.
   void set_trainable(bool trainable) { trainable_ = trainable; }
@@ -121,6 +152,7 @@ class Layer {
   std::shared_ptr<const LayerKind> kind_;
   std::string name_;
   bool trainable_ = true;
+  std::shared_ptr<detail::LayerInstance> instance_ = std::make_shared<detail::LayerInstance>();
 };
 
 }  // namespace cohort

@@ -1,0 +1,193 @@
+// Operations on symbolic tensors: arithmetic, parts of tensors, functions of the user's. Each is a layer without
+// parameters, whose output's shape is found by calling it on zeros.
+#include <ATen/Functions.h>
+
+#include "cohort/train/layers/merging.h"
+#include "train/layers/support.h"
+#include "wings/functional/train/symbolic.h"
+
+namespace cohort {
+
+namespace {
+
+using Function = std::function<torch::Tensor(const std::vector<torch::Tensor>&)>;
+
+class FunctionModule final : public GraphLayerModule {
+ public:
+  FunctionModule(Function function, std::string name) : function_(std::move(function)), name_(std::move(name)) {}
+
+  LayerValues forward_values(const LayerValues& inputs) override { return {.tensors = {function_(inputs.tensors)}}; }
+
+ private:
+  Function function_;
+  std::string name_;
+};
+
+// Base: GraphLayerKind, or OperationKind for operators.
+template <typename Base>
+class FunctionKind final : public Base {
+ public:
+  FunctionKind(std::string type, std::string base_name, Function function, std::optional<LayerConfig> config = {})
+      : type_(std::move(type)),
+        base_name_(std::move(base_name)),
+        function_(std::move(function)),
+        config_(std::move(config)) {}
+  std::string_view type() const override { return type_; }
+  std::string_view base_name() const override { return base_name_; }
+  std::optional<LayerConfig> config() const override { return config_; }
+
+  // Dimensions that are not known have two sizes in turn: those of the output that differ then are not known either.
+  std::vector<Shape> output_shapes(const BuildContext& context, const std::vector<Shape>& inputs) const override {
+    Shape output = called(context, inputs, 3);
+    bool known = true;
+    for (const Shape& each : inputs) known = known && std::find(each.begin(), each.end(), -1) == each.end();
+    if (known) return {output};
+    const Shape other = called(context, inputs, 5);
+    for (std::size_t d = 0; d < output.size() && d < other.size(); ++d) {
+      if (output[d] != other[d]) output[d] = -1;
+    }
+    return {output};
+  }
+
+  std::shared_ptr<GraphLayerModule> build_for(const BuildContext& context,
+                                              const std::vector<Shape>& /*inputs*/) const override {
+    return std::make_shared<FunctionModule>(function_, context.name);
+  }
+
+ private:
+  Shape called(const BuildContext& context, const std::vector<Shape>& inputs, int64_t unknown) const {
+    const torch::NoGradGuard no_grad;
+    std::vector<torch::Tensor> zeros;
+    for (const Shape& each : inputs) {
+      std::vector<int64_t> sizes = {2};
+      for (const int64_t size : each) sizes.push_back(size < 0 ? unknown : size);
+      zeros.push_back(at::zeros(sizes, torch::dtype(zeros.empty() ? context.input_dtype : context.dtype)));
+    }
+    torch::Tensor output;
+    try {
+      output = function_(zeros);
+    } catch (const c10::Error& error) {
+      fail<InvalidArgument>("[layers] ", context.name, " (", type_, "): ", error.what_without_backtrace());
+    }
+    if (output.defined() && output.dim() > 0 && output.size(0) == 2) return output.sizes().slice(1).vec();
+    fail<InvalidArgument>("[layers] ", context.name, " (", type_, "): of 2 examples it makes ",
+                          output.defined() ? c10::str("shape ", output.sizes()) : std::string("an undefined tensor"),
+                          ", wanted [2, ...]");
+  }
+
+  std::string type_;
+  std::string base_name_;
+  Function function_;
+  std::optional<LayerConfig> config_;
+};
+
+SymbolicTensor operation(std::string type, std::string base_name, const std::vector<SymbolicTensor>& inputs,
+                         Function function, LayerConfig config = {}) {
+  const Layer layer(std::make_shared<FunctionKind<OperationKind>>(std::move(type), std::move(base_name), std::move(function), std::move(config)));
+  return layer(inputs);
+}
+
+using Tensors = std::vector<torch::Tensor>;
+
+torch::Tensor sum(const Tensors& x) {
+  return x[0] + x[1];
+}
+torch::Tensor difference(const Tensors& x) {
+  return x[0] - x[1];
+}
+torch::Tensor product(const Tensors& x) {
+  return x[0] * x[1];
+}
+torch::Tensor quotient(const Tensors& x) {
+  return x[0] / x[1];
+}
+
+std::size_t known_dim(const SymbolicTensor& x, const char* who, int64_t dim) {
+  const auto rank = static_cast<int64_t>(x.shape().size()) + 1;
+  const int64_t counted = dim < 0 ? dim + rank : dim;
+  if (counted >= 1 && counted < rank) return static_cast<std::size_t>(counted);
+  fail<InvalidArgument>("[model] ", who, ": the dimension is ", dim, " of examples of ", to_text(x.shape()),
+                        ", wanted one of them; the batch's is 0");
+}
+
+}  // namespace
+
+SymbolicTensor operator+(const SymbolicTensor& a, const SymbolicTensor& b) {
+  return operation("Add", "add", {a, b}, sum);
+}
+SymbolicTensor operator-(const SymbolicTensor& a, const SymbolicTensor& b) {
+  return operation("Subtract", "subtract", {a, b}, difference);
+}
+SymbolicTensor operator*(const SymbolicTensor& a, const SymbolicTensor& b) {
+  return operation("Multiply", "multiply", {a, b}, product);
+}
+SymbolicTensor operator/(const SymbolicTensor& a, const SymbolicTensor& b) {
+  return operation("Divide", "divide", {a, b}, quotient);
+}
+SymbolicTensor operator+(const SymbolicTensor& a, double b) {
+  return operation("Add", "add", {a}, [b](const Tensors& x) { return x[0] + b; }, {{"x2", b}});
+}
+SymbolicTensor operator-(const SymbolicTensor& a, double b) {
+  return operation("Subtract", "subtract", {a}, [b](const Tensors& x) { return x[0] - b; }, {{"x2", b}});
+}
+SymbolicTensor operator*(const SymbolicTensor& a, double b) {
+  return operation("Multiply", "multiply", {a}, [b](const Tensors& x) { return x[0] * b; }, {{"x2", b}});
+}
+SymbolicTensor operator/(const SymbolicTensor& a, double b) {
+  return operation("Divide", "divide", {a}, [b](const Tensors& x) { return x[0] / b; }, {{"x2", b}});
+}
+SymbolicTensor operator+(double a, const SymbolicTensor& b) {
+  return operation("Add", "add", {b}, [a](const Tensors& x) { return x[0] + a; }, {{"x1", a}});
+}
+SymbolicTensor operator-(double a, const SymbolicTensor& b) {
+  return operation("Subtract", "subtract", {b}, [a](const Tensors& x) { return a - x[0]; }, {{"x1", a}});
+}
+SymbolicTensor operator*(double a, const SymbolicTensor& b) {
+  return operation("Multiply", "multiply", {b}, [a](const Tensors& x) { return x[0] * a; }, {{"x1", a}});
+}
+SymbolicTensor operator/(double a, const SymbolicTensor& b) {
+  return operation("Divide", "divide", {b}, [a](const Tensors& x) { return a / x[0]; }, {{"x1", a}});
+}
+SymbolicTensor operator-(const SymbolicTensor& a) {
+  return operation("Negative", "negative", {a}, [](const Tensors& x) { return -x[0]; });
+}
+
+SymbolicTensor SymbolicTensor::slice(int64_t dim, int64_t begin, std::optional<int64_t> end, int64_t step) const {
+  const std::size_t counted = known_dim(*this, "slice", dim);
+  const int64_t size = shape()[counted - 1];
+  if (step < 1) fail<InvalidArgument>("[model] slice: step is ", step, ", wanted 1 or more");
+  if (size >= 0) {
+    const int64_t first = begin < 0 ? begin + size : begin;
+    const int64_t last = !end ? size : *end < 0 ? *end + size : *end;
+    if (first < 0 || last > size || first >= last) {
+      fail<InvalidArgument>("[model] slice: from ", begin, " to ", end ? std::to_string(*end) : std::string("the end"),
+                            " of a dimension of ", size, ", wanted elements that there are");
+    }
+  }
+  const auto of_dim = static_cast<int64_t>(counted);
+  const auto take = [of_dim, begin, end, step](const Tensors& x) {
+    return at::slice(x[0], of_dim, begin, end ? c10::optional<int64_t>(*end) : c10::nullopt, step);
+  };
+  LayerConfig config = {{"dim", of_dim}, {"begin", begin}, {"step", step}};
+  if (end) config.emplace_back("end", *end);
+  return operation("GetItem", "get_item", {*this}, take, std::move(config));
+}
+
+SymbolicTensor SymbolicTensor::select(int64_t dim, int64_t index) const {
+  const std::size_t counted = known_dim(*this, "select", dim);
+  const int64_t size = shape()[counted - 1];
+  if (size >= 0 && (index < -size || index >= size)) {
+    fail<InvalidArgument>("[model] select: the index is ", index, " of a dimension of ", size);
+  }
+  const auto of_dim = static_cast<int64_t>(counted);
+  return operation("GetItem", "get_item", {*this},
+                   [of_dim, index](const Tensors& x) { return at::select(x[0], of_dim, index); },
+                   {{"dim", of_dim}, {"index", index}});
+}
+
+Layer MergeLambda(Function function, std::string name) {
+  if (!function) fail_option("MergeLambda", "the function is empty");
+  return Layer(std::make_shared<FunctionKind<GraphLayerKind>>("Lambda", "lambda", std::move(function)), std::move(name));
+}
+
+}  // namespace cohort
