@@ -17,7 +17,8 @@ Functional branched() {
   const SymbolicTensor a = Input({6}, {.name = "a"}), b = Input({6}, {.name = "b"});
   const Layer tower = Dense({.units = 8, .activation = "relu", .name = "tower"});
   const SymbolicTensor near = tower(a);
-  const SymbolicTensor deep = Dense({.units = 8, .name = "narrow"})(Dense({.units = 4, .activation = "tanh", .name = "wide"})(near));
+  const SymbolicTensor deep =
+      Dense({.units = 8, .name = "narrow"})(Dense({.units = 4, .activation = "tanh", .name = "wide"})(near));
   const SymbolicTensor joined = Concatenate({.name = "joined"})({near + deep, tower(b)});
   return Functional({a, b}, {{"class", Dense({.units = 3, .name = "head"})(joined)}, {"value", Dense(1)(deep)}},
                     {.dtype = torch::kDouble});
@@ -32,9 +33,10 @@ Numbers learned(const Strategy& strategy) {
                  .loss_weights = {{"value", 0.5}},
                  .output_metrics = {{"class", {"accuracy"}}}});
   const torch::Tensor x = torch::arange(14 * 6, torch::kDouble).view({14, 6}).sin();
-  const Dataset data = Dataset::from_tensor_slices({.inputs = {{"a", x}, {"b", x.flip(0)}},
-                                                    .targets = {{"class", torch::arange(14) % 3}, {"value", x.slice(1, 0, 1)}}})
-                           .batch(8);
+  const Dataset data =
+      Dataset::from_tensor_slices({.inputs = {{"a", x}, {"b", x.flip(0)}},
+                                   .targets = {{"class", torch::arange(14) % 3}, {"value", x.slice(1, 0, 1)}}})
+          .batch(8);
   (void)model.fit(data, {.epochs = 3, .verbose = Verbose::kSilent});
   return {.weights = model.weights(), .logs = model.evaluate(data, {.verbose = Verbose::kSilent})};
 }
@@ -70,7 +72,8 @@ TEST(FunctionalEquivalence, CutParameters) {
 
 TEST(FunctionalEquivalence, Stages) {
   const auto pipeline = [](std::vector<std::string> cut) {
-    return PipelineStrategy({.devices = cpu_devices(2), .schedule = Schedule1F1B{.microbatches = 2}, .cut = std::move(cut)});
+    return PipelineStrategy(
+        {.devices = cpu_devices(2), .schedule = Schedule1F1B{.microbatches = 2}, .cut = std::move(cut)});
   };
   expect_like_one_device(pipeline({"narrow"}));
   expect_like_one_device(pipeline({}));

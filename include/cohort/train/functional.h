@@ -62,19 +62,33 @@ struct InputTensorOptions {
 // Returns an input of a model: examples of this shape, without the batch; -1: any size.
 SymbolicTensor Input(const Shape& shape, const InputTensorOptions& options = {});
 
-// Arithmetic on two tensors whose shapes fit as LibTorch's do, or on a tensor and a number.
-SymbolicTensor operator+(const SymbolicTensor& a, const SymbolicTensor& b);
-SymbolicTensor operator-(const SymbolicTensor& a, const SymbolicTensor& b);
-SymbolicTensor operator*(const SymbolicTensor& a, const SymbolicTensor& b);
-SymbolicTensor operator/(const SymbolicTensor& a, const SymbolicTensor& b);
-SymbolicTensor operator+(const SymbolicTensor& a, double b);
-SymbolicTensor operator-(const SymbolicTensor& a, double b);
-SymbolicTensor operator*(const SymbolicTensor& a, double b);
-SymbolicTensor operator/(const SymbolicTensor& a, double b);
-SymbolicTensor operator+(double a, const SymbolicTensor& b);
-SymbolicTensor operator-(double a, const SymbolicTensor& b);
-SymbolicTensor operator*(double a, const SymbolicTensor& b);
-SymbolicTensor operator/(double a, const SymbolicTensor& b);
+// A side of an operator: a symbolic tensor or a number.
+class SymbolicOperand {
+ public:
+  // Takes a tensor.
+  SymbolicOperand(const SymbolicTensor& tensor) : tensor_(tensor) {}  // NOLINT(google-explicit-constructor)
+  // Takes a number.
+  SymbolicOperand(double number) : number_(number) {}  // NOLINT(google-explicit-constructor)
+
+  // Returns the tensor; nothing: it is a number.
+  const std::optional<SymbolicTensor>& tensor() const { return tensor_; }
+  // Returns the number.
+  double number() const { return number_; }
+
+ private:
+  std::optional<SymbolicTensor> tensor_;
+  double number_ = 0.0;
+};
+
+// Adds tensors whose shapes fit as LibTorch's do, or a number. InvalidArgument: they do not fit.
+SymbolicTensor operator+(const SymbolicOperand& a, const SymbolicOperand& b);
+// Subtracts.
+SymbolicTensor operator-(const SymbolicOperand& a, const SymbolicOperand& b);
+// Multiplies.
+SymbolicTensor operator*(const SymbolicOperand& a, const SymbolicOperand& b);
+// Divides.
+SymbolicTensor operator/(const SymbolicOperand& a, const SymbolicOperand& b);
+// Returns the negative numbers.
 SymbolicTensor operator-(const SymbolicTensor& a);
 
 // Behind Layer::operator(). InvalidArgument: the layer takes other inputs, or has several outputs.
@@ -82,8 +96,8 @@ SymbolicTensor call_layer(const Layer& layer, const SymbolicTensor& x);
 SymbolicTensor call_layer(const Layer& layer, const SymbolicTensor& x, const CallOptions& options);
 SymbolicTensor call_layer(const Layer& layer, const std::vector<SymbolicTensor>& inputs);
 SymbolicTensor call_layer(const Layer& layer, const std::vector<SymbolicTensor>& inputs, const CallOptions& options);
-// Calls a layer by itself, under the current strategy, in a replica and outside of run(): its parameters are made by the
-// first call, and by all replicas together.
+// Calls a layer by itself, under the current strategy, in a replica and outside of run(): its parameters are made by
+// the first call, and by all replicas together.
 torch::Tensor call_layer(const Layer& layer, const torch::Tensor& x);
 torch::Tensor call_layer(const Layer& layer, const torch::Tensor& x, const CallOptions& options);
 // Returns the model that a layer which was called by itself is, with its parameters: for Strategy::optimizer(),
@@ -103,9 +117,13 @@ std::vector<SymbolicTensor> call_for_all(const Model& model, const std::vector<S
 // The outputs of a functional model, with or without names.
 class SymbolicOutputs {
  public:
+  // An only output.
   SymbolicOutputs(const SymbolicTensor& one) : list_{{"", one}} {}  // NOLINT(google-explicit-constructor)
-  SymbolicOutputs(const std::vector<SymbolicTensor>& list);         // NOLINT(google-explicit-constructor)
+  // Outputs with the names of their layers.
+  SymbolicOutputs(const std::vector<SymbolicTensor>& list);  // NOLINT(google-explicit-constructor)
+  // The same.
   SymbolicOutputs(std::initializer_list<SymbolicTensor> list) : SymbolicOutputs(std::vector<SymbolicTensor>(list)) {}
+  // Outputs with names.
   SymbolicOutputs(std::initializer_list<std::pair<std::string, SymbolicTensor>> list) : list_(list) {}
 
   // Returns them in their order; the names may be empty.
@@ -127,12 +145,15 @@ struct FunctionalOptions {
 // one whose replicas have parts of the parameters (stage 3, layouts, stages of workers).
 class Functional : public Model {
  public:
+  // A model with one input.
   Functional(const SymbolicTensor& input, const SymbolicOutputs& outputs, const FunctionalOptions& options = {});
+  // A model with several inputs.
   Functional(const std::vector<SymbolicTensor>& inputs, const SymbolicOutputs& outputs,
              const FunctionalOptions& options = {});
 
-  // Returns the inputs and the outputs, of which other models can be made.
+  // Returns the inputs, of which other models can be made.
   const std::vector<SymbolicTensor>& inputs() const;
+  // Returns the outputs.
   std::vector<SymbolicTensor> outputs() const;
   // Returns the output of a layer at its first call (Keras' get_layer(name).output). NotFound lists the layers.
   SymbolicTensor output_of(std::string_view layer) const;

@@ -21,9 +21,9 @@ Layer Concatenate(const ConcatenateOptions& options = {});
 struct MergeOptions {
   std::string name = {};  // empty: the model gives one
 };
-// The elementwise sum of two or more tensors; as those below it repeats dimensions of size 1, and those that are missing
-// behind the batch's. If all inputs have masks, a step counts that counts in any of them (Keras). In Multiply, Maximum
-// and Minimum an input takes no part in steps that its mask leaves out.
+// The elementwise sum of two or more tensors; as those below it repeats dimensions of size 1, and those that are
+// missing behind the batch's. If all inputs have masks, a step counts that counts in any of them (Keras). In Multiply,
+// Maximum and Minimum an input takes no part in steps that its mask leaves out.
 Layer Add(const MergeOptions& options = {});
 // The difference of two tensors.
 Layer Subtract(const MergeOptions& options = {});

@@ -185,7 +185,8 @@ std::vector<Shape> shapes_by_call(const detail::ModuleCall& call, const std::str
 std::vector<Shape> ModelKind::output_shapes(const std::vector<SymbolicTensor>& inputs) const {
   if (!model_->built()) {
     if (inputs.size() != 1) {
-      fail<InvalidArgument>("[model] ", model_->name(), ": called on ", inputs.size(), " tensors; a Sequential has one");
+      fail<InvalidArgument>("[model] ", model_->name(), ": called on ", inputs.size(),
+                            " tensors; a Sequential has one");
     }
     const torch::ScalarType dtype = inputs.front().dtype();
     model_->build(inputs.front().shape(), at::isFloatingType(dtype) ? model_->dtype() : dtype);

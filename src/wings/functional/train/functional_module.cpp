@@ -235,8 +235,8 @@ std::vector<std::vector<std::shared_ptr<LayerModule>>> FunctionalModule::chains(
 void FunctionalModule::leave_parts() {
   const std::vector<std::size_t> uses = plan_->uses();
   for (const FunctionalPlan::Call& call : plan_->calls) {
-    const bool is_output = std::find(plan_->output_values.begin(), plan_->output_values.end(), call.first) !=
-                           plan_->output_values.end();
+    const bool is_output =
+        std::find(plan_->output_values.begin(), plan_->output_values.end(), call.first) != plan_->output_values.end();
     if (!is_output || uses[call.first] != 1 || plan_->layers[call.layer].calls.size() != 1) continue;
     if (auto* const layer = dynamic_cast<LeavesParts*>(children_[call.layer].module.get())) layer->leave_parts();
   }

@@ -134,9 +134,8 @@ void Planner::order_layers() {
     const int64_t number = met == met_.end() ? -1 : static_cast<int64_t>(met->second);
     rows.push_back({.depth = of_inputs[i], .met = number, .key = nullptr, .input = i});
   }
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
-    return a.depth != b.depth ? a.depth > b.depth : a.met < b.met;
-  });
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Row& a, const Row& b) { return a.depth != b.depth ? a.depth > b.depth : a.met < b.met; });
   std::map<const void*, std::size_t> places;
   plan_.input_layers.resize(plan_.inputs.size());
   for (const Row& row : rows) {
@@ -144,9 +143,9 @@ void Planner::order_layers() {
       const SymbolicTensor& input = plan_.inputs[row.input];
       const bool declared = dynamic_cast<const InputKind*>(&input.node()->layer.kind()) != nullptr;
       plan_.input_layers[row.input] = plan_.layers.size();
-      plan_.layers.push_back({.layer = declared ? input.node()->layer
-                                                : Layer(std::make_shared<InputKind>(input.shape(), input.dtype())),
-                              .output = input.shape()});
+      plan_.layers.push_back(
+          {.layer = declared ? input.node()->layer : Layer(std::make_shared<InputKind>(input.shape(), input.dtype())),
+           .output = input.shape()});
       continue;
     }
     const SymbolicNode* const node = first_.at(row.key);

@@ -60,7 +60,8 @@ std::vector<SymbolicTensor> note_call(detail::SymbolicNode node) {
 
 SymbolicTensor Input(const Shape& shape, const InputTensorOptions& options) {
   for (const int64_t size : shape) {
-    if (size < -1) fail<InvalidArgument>("[model] Input: the shape is ", to_text(shape), ", wanted sizes, or -1 for any");
+    if (size < -1)
+      fail<InvalidArgument>("[model] Input: the shape is ", to_text(shape), ", wanted sizes, or -1 for any");
   }
   Layer layer(std::make_shared<InputKind>(shape, options.dtype), options.name);
   const void* const key = layer.instance().get();

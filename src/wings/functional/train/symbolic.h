@@ -1,5 +1,5 @@
-// SymbolicNode: a call of a layer on symbolic tensors. The nodes keep those before them, so that an output has the graph
-// that it depends on.
+// SymbolicNode: a call of a layer on symbolic tensors. The nodes keep those before them, so that an output has the
+// graph that it depends on.
 #pragma once
 
 #include <memory>

@@ -83,23 +83,28 @@ class FunctionKind final : public Base {
 
 SymbolicTensor operation(std::string type, std::string base_name, const std::vector<SymbolicTensor>& inputs,
                          Function function, LayerConfig config = {}) {
-  const Layer layer(std::make_shared<FunctionKind<OperationKind>>(std::move(type), std::move(base_name), std::move(function), std::move(config)));
+  const Layer layer(std::make_shared<FunctionKind<OperationKind>>(std::move(type), std::move(base_name),
+                                                                  std::move(function), std::move(config)));
   return layer(inputs);
 }
 
 using Tensors = std::vector<torch::Tensor>;
 
-torch::Tensor sum(const Tensors& x) {
-  return x[0] + x[1];
-}
-torch::Tensor difference(const Tensors& x) {
-  return x[0] - x[1];
-}
-torch::Tensor product(const Tensors& x) {
-  return x[0] * x[1];
-}
-torch::Tensor quotient(const Tensors& x) {
-  return x[0] / x[1];
+// `of` takes two tensors, or a tensor and a number.
+template <typename Of>
+SymbolicTensor arithmetic(std::string type, std::string base_name, const SymbolicOperand& a, const SymbolicOperand& b,
+                          Of of) {
+  if (a.tensor() && b.tensor()) {
+    return operation(std::move(type), std::move(base_name), {*a.tensor(), *b.tensor()},
+                     [of](const Tensors& x) { return of(x[0], x[1]); });
+  }
+  if (!a.tensor() && !b.tensor()) fail<InvalidArgument>("[model] ", type, ": both sides are numbers, wanted a tensor");
+  if (a.tensor()) {
+    return operation(std::move(type), std::move(base_name), {*a.tensor()},
+                     [of, number = b.number()](const Tensors& x) { return of(x[0], number); }, {{"x2", b.number()}});
+  }
+  return operation(std::move(type), std::move(base_name), {*b.tensor()},
+                   [of, number = a.number()](const Tensors& x) { return of(number, x[0]); }, {{"x1", a.number()}});
 }
 
 std::size_t known_dim(const SymbolicTensor& x, const char* who, int64_t dim) {
@@ -112,41 +117,17 @@ std::size_t known_dim(const SymbolicTensor& x, const char* who, int64_t dim) {
 
 }  // namespace
 
-SymbolicTensor operator+(const SymbolicTensor& a, const SymbolicTensor& b) {
-  return operation("Add", "add", {a, b}, sum);
+SymbolicTensor operator+(const SymbolicOperand& a, const SymbolicOperand& b) {
+  return arithmetic("Add", "add", a, b, [](const auto& x, const auto& y) { return x + y; });
 }
-SymbolicTensor operator-(const SymbolicTensor& a, const SymbolicTensor& b) {
-  return operation("Subtract", "subtract", {a, b}, difference);
+SymbolicTensor operator-(const SymbolicOperand& a, const SymbolicOperand& b) {
+  return arithmetic("Subtract", "subtract", a, b, [](const auto& x, const auto& y) { return x - y; });
 }
-SymbolicTensor operator*(const SymbolicTensor& a, const SymbolicTensor& b) {
-  return operation("Multiply", "multiply", {a, b}, product);
+SymbolicTensor operator*(const SymbolicOperand& a, const SymbolicOperand& b) {
+  return arithmetic("Multiply", "multiply", a, b, [](const auto& x, const auto& y) { return x * y; });
 }
-SymbolicTensor operator/(const SymbolicTensor& a, const SymbolicTensor& b) {
-  return operation("Divide", "divide", {a, b}, quotient);
-}
-SymbolicTensor operator+(const SymbolicTensor& a, double b) {
-  return operation("Add", "add", {a}, [b](const Tensors& x) { return x[0] + b; }, {{"x2", b}});
-}
-SymbolicTensor operator-(const SymbolicTensor& a, double b) {
-  return operation("Subtract", "subtract", {a}, [b](const Tensors& x) { return x[0] - b; }, {{"x2", b}});
-}
-SymbolicTensor operator*(const SymbolicTensor& a, double b) {
-  return operation("Multiply", "multiply", {a}, [b](const Tensors& x) { return x[0] * b; }, {{"x2", b}});
-}
-SymbolicTensor operator/(const SymbolicTensor& a, double b) {
-  return operation("Divide", "divide", {a}, [b](const Tensors& x) { return x[0] / b; }, {{"x2", b}});
-}
-SymbolicTensor operator+(double a, const SymbolicTensor& b) {
-  return operation("Add", "add", {b}, [a](const Tensors& x) { return x[0] + a; }, {{"x1", a}});
-}
-SymbolicTensor operator-(double a, const SymbolicTensor& b) {
-  return operation("Subtract", "subtract", {b}, [a](const Tensors& x) { return a - x[0]; }, {{"x1", a}});
-}
-SymbolicTensor operator*(double a, const SymbolicTensor& b) {
-  return operation("Multiply", "multiply", {b}, [a](const Tensors& x) { return x[0] * a; }, {{"x1", a}});
-}
-SymbolicTensor operator/(double a, const SymbolicTensor& b) {
-  return operation("Divide", "divide", {b}, [a](const Tensors& x) { return a / x[0]; }, {{"x1", a}});
+SymbolicTensor operator/(const SymbolicOperand& a, const SymbolicOperand& b) {
+  return arithmetic("Divide", "divide", a, b, [](const auto& x, const auto& y) { return x / y; });
 }
 SymbolicTensor operator-(const SymbolicTensor& a) {
   return operation("Negative", "negative", {a}, [](const Tensors& x) { return -x[0]; });
@@ -187,7 +168,8 @@ SymbolicTensor SymbolicTensor::select(int64_t dim, int64_t index) const {
 
 Layer MergeLambda(Function function, std::string name) {
   if (!function) fail_option("MergeLambda", "the function is empty");
-  return Layer(std::make_shared<FunctionKind<GraphLayerKind>>("Lambda", "lambda", std::move(function)), std::move(name));
+  return Layer(std::make_shared<FunctionKind<GraphLayerKind>>("Lambda", "lambda", std::move(function)),
+               std::move(name));
 }
 
 }  // namespace cohort

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include "cohort/error.h"
 #include "cohort/compute.h"
+#include "cohort/error.h"
 #include "cohort/train.h"
 #include "tests/support/errors.h"
 

@@ -104,7 +104,8 @@ TEST(Functional, ModelsOfTheSameLayersShareThem) {
 TEST(Functional, AModelIsALayer) {
   const MirroredStrategy strategy({.devices = cpu_devices(2)});
   const auto scope = strategy.scope();
-  Sequential base({Dense({.units = 4, .activation = "relu"}), BatchNormalization()}, {.name = "base", .dtype = torch::kDouble});
+  Sequential base({Dense({.units = 4, .activation = "relu"}), BatchNormalization()},
+                  {.name = "base", .dtype = torch::kDouble});
   const SymbolicTensor input = Input({3}, {.name = "x"});
   Functional model(input, Dense(2)(base(input)), kDouble);
   EXPECT_TRUE(base.built()) << "it is built by the call";
@@ -128,9 +129,11 @@ TEST(Functional, ACallKeepsToItsMode) {
   const OneDeviceStrategy strategy("/CPU:0");
   const auto scope = strategy.scope();
   const SymbolicTensor input = Input({3});
-  Functional model(input, {BatchNormalization({.name = "held"})(input, {.training = false}),
-                           Dropout({.rate = 0.5, .name = "dropped"})(input, {.training = true}),
-                           Dropout({.rate = 0.5, .name = "usual"})(input)}, kDouble);
+  Functional model(input,
+                   {BatchNormalization({.name = "held"})(input, {.training = false}),
+                    Dropout({.rate = 0.5, .name = "dropped"})(input, {.training = true}),
+                    Dropout({.rate = 0.5, .name = "usual"})(input)},
+                   kDouble);
   const torch::Tensor x = torch::ones({40, 3}, torch::kDouble);
   for (const bool training : {false, true}) {
     const NamedTensors outputs = model({{"input_layer", x}}, {.training = training});
@@ -150,7 +153,8 @@ TEST(Functional, MasksFollowTheGraph) {
   Functional model(ids, {{"steps", Dense(1)(lstm(words))}, {"mean", GlobalAveragePooling1D()(words + 0.0)}}, kDouble);
   const torch::Tensor x = torch::tensor({{3, 1, 4, 0, 0}, {1, 5, 0, 0, 0}});
   Sequential alone({Embedding({.input_dim = 9, .output_dim = 4, .mask_zero = true}),
-                    LSTM({.units = 3, .return_sequences = true}), Dense(1)}, {.dtype = torch::kDouble});
+                    LSTM({.units = 3, .return_sequences = true}), Dense(1)},
+                   {.dtype = torch::kDouble});
   alone.build({5}, torch::kLong);
   alone.set_weights(model.weights());
   EXPECT_TRUE(torch::equal(model({{"ids", x}})[0].second, alone(x))) << "the LSTM and its steps that do not count";
@@ -164,11 +168,13 @@ TEST(Functional, MasksFollowTheGraph) {
 TEST(Functional, ModulesOfOnesOwnAreLayersToo) {
   const OneDeviceStrategy strategy("/CPU:0");
   const auto scope = strategy.scope();
-  Model own([] {
-    auto module = torch::nn::Linear(3, 2);
-    module->to(torch::kDouble);
-    return module;
-  }, "own");
+  Model own(
+      [] {
+        auto module = torch::nn::Linear(3, 2);
+        module->to(torch::kDouble);
+        return module;
+      },
+      "own");
   const SymbolicTensor input = Input({3});
   const Layer product = MergeLambda([](const std::vector<torch::Tensor>& x) { return x[0] * x[1]; });
   const SymbolicTensor y = own(input);
@@ -201,14 +207,19 @@ TEST(Functional, RefusesWhatDoesNotFit) {
   expect_error<InvalidArgument>([&] { a.slice(1, 1, 9); }, "of a dimension of 3");
   expect_error<InvalidArgument>([&] { a.select(0, 0); }, "the batch's is 0");
   expect_error<InvalidArgument>(
-      [&] { Functional(a, {Dense({.units = 1, .name = "x"})(a), Dense({.units = 2, .name = "x"})(a)}); },
+      [&] {
+        Functional(a, {Dense({.units = 1, .name = "x"})(a), Dense({.units = 2, .name = "x"})(a)});
+      },
       "two layers are named \"x\"");
   const Layer batch_norm = BatchNormalization({.name = "norm"});
   expect_error<InvalidArgument>([&] { Functional(a, batch_norm(a, {.training = false}) + batch_norm(a)); },
                                 "training set in different ways");
   Functional model({a, b}, Add()({a, b}));
   expect_error<InvalidArgument>(
-      [&] { (void)model({{"a", torch::ones({2, 4})}, {"b", torch::ones({2, 3})}}); }, "the input \"a\" is Float[2, 4]");
+      [&] {
+        (void)model({{"a", torch::ones({2, 4})}, {"b", torch::ones({2, 3})}});
+      },
+      "the input \"a\" is Float[2, 4]");
   expect_error<NotFound>([&] { (void)model.output_of("c"); }, "there are a, b, add");
 }
 
