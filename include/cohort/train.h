@@ -13,6 +13,7 @@
 #include "cohort/train/model.h"                // IWYU pragma: export
 #include "cohort/train/model_trainer.h"        // IWYU pragma: export
 #include "cohort/train/module_call.h"          // IWYU pragma: export
+#include "cohort/train/more_callbacks.h"       // IWYU pragma: export
 #include "cohort/train/script_module.h"        // IWYU pragma: export
 #include "cohort/train/sidecar_evaluator.h"    // IWYU pragma: export
 #include "cohort/train/summary.h"              // IWYU pragma: export

@@ -1,5 +1,5 @@
 // Early stopping, the rate on a plateau and the dynamic loss scale, as Keras 3 has them.
-#include "cohort/train/callbacks.h"
+#include "cohort/train/more_callbacks.h"
 
 #include <gtest/gtest.h>
 #include <torch/nn.h>

@@ -224,6 +224,34 @@ TEST_F(FilesTest, WhatCannotBeMonitoredWithinAnEpochIsRefusedBeforeTheTraining) 
   EXPECT_EQ(train("val_loss", 0), "saved");
 }
 
+TEST(CallbackTest, HearOfTheBatchesOfEvaluationsAndPredictions) {
+  std::string heard;
+  const auto note = [&heard](const std::string& what) {
+    return [&heard, what](const RunInfo& info) { heard += what + std::to_string(info.batch) + " "; };
+  };
+  const auto with_logs = [&heard](const RunInfo& info, const BatchLogs& logs) {
+    EXPECT_GT(logs.loss(), 0.0);
+    EXPECT_TRUE(logs.read().find("mae").has_value());
+    heard += "end" + std::to_string(info.batch) + " ";
+  };
+  const CallbackPtr hearer = LambdaCallback({.on_test_batch_begin = note("test"),
+                                             .on_test_batch_end = with_logs,
+                                             .on_predict_begin = note("first"),
+                                             .on_predict_end = note("last"),
+                                             .on_predict_batch_begin = note("from"),
+                                             .on_predict_batch_end = note("to")});
+  Sequential made = model();
+  (void)made.evaluate(data(2), {.callbacks = {hearer}, .verbose = Verbose::kSilent});
+  EXPECT_EQ(std::exchange(heard, ""), "test0 end0 test1 end1 ");
+  (void)made.predict(data(2), {.callbacks = {hearer}});
+  EXPECT_EQ(std::exchange(heard, ""), "first0 from0 to0 from1 to1 last1 ");
+  made.compile({.optimizer = SGD(), .loss = MeanSquaredError(), .metrics = {"mae"}, .steps_per_execution = 2});
+  (void)made.evaluate(data(3), {.callbacks = {hearer}, .verbose = Verbose::kSilent});
+  EXPECT_EQ(std::exchange(heard, ""), "test0 end1 test2 end2 ");
+  (void)made.predict(data(3), {.callbacks = {hearer}});
+  EXPECT_EQ(heard, "first0 from0 to1 from2 to2 last2 ");
+}
+
 TEST(CallbackTest, StopTraining) {
   int batches = 0;
   const History history = run(model(),
@@ -236,158 +264,16 @@ TEST(CallbackTest, StopTraining) {
   EXPECT_EQ(history.epochs().size(), 2U);
 }
 
-TEST(EarlyStoppingTest, WaitsForItsPatience) {
-  const auto epochs = [](std::vector<double> values, const EarlyStoppingOptions& options) {
-    const auto size = static_cast<int64_t>(values.size());
-    return run(model(), {tell("val_loss", values), EarlyStopping(options)}, size).epochs().size();
-  };
-  EXPECT_EQ(epochs({5, 4, 4, 3, 3, 3, 9}, {.patience = 2}), 6U);
-  EXPECT_EQ(epochs({5, 4, 4, 3, 3, 3, 9}, {}), 3U);
-  EXPECT_EQ(epochs({5, 4, 4, 3, 3, 3, 9}, {.patience = 9}), 7U);
-  EXPECT_EQ(epochs({5, 4.9, 4.8, 4.7, 1}, {.min_delta = 0.5, .patience = 2}), 3U);
-  EXPECT_EQ(epochs({5, 6, 7, 7, 8, 1}, {.patience = 1, .mode = MonitorMode::kMax}), 4U);
-  EXPECT_EQ(epochs({5, 4, 3, 2, 1}, {.patience = 2, .baseline = 2.5}), 5U);
-  EXPECT_EQ(epochs({5, 4, 3, 2.9, 2.8}, {.patience = 2, .baseline = 0.1}), 5U);  // it still improves
-  EXPECT_EQ(epochs({5, 9, 9, 9, 4, 4, 4}, {.patience = 1, .start_from_epoch = 4}), 6U);
-  EXPECT_EQ(epochs({NAN, NAN, 3, NAN, NAN}, {.patience = 2}), 2U);
-}
-
-TEST(EarlyStoppingTest, DirectionsComeFromTheMetric) {
-  EXPECT_EQ(run(model(), {tell("mae", {1, 2, 3}), EarlyStopping({.monitor = "mae"})}, 3).epochs().size(), 2U);
-  EXPECT_THROW(run(model(), {EarlyStopping({.monitor = "mine"})}, 2), InvalidArgument);
-  EXPECT_EQ(run(model(), {EarlyStopping({.monitor = "val_loss"})}, 3).epochs().size(), 3U);  // not there: a warning
-  EXPECT_THROW(EarlyStopping({.patience = -1}), InvalidArgument);
-}
-
-TEST(EarlyStoppingTest, RestoresTheBestWeights) {
-  Sequential made = model();
-  std::vector<double> weights;
-  const CallbackPtr note = LambdaCallback({.on_epoch_end = [&](const RunInfo& info, Logs&) {
-    weights.push_back(info.model.weights()[0].second.item<double>());
-  }});
-  run(made, {note, tell("val_loss", {5, 3, 4, 4, 4}), EarlyStopping({.patience = 2, .restore_best_weights = true})}, 5);
-  ASSERT_EQ(weights.size(), 4U);
-  EXPECT_NE(weights[1], weights[3]);
-  EXPECT_EQ(made.weights()[0].second.item<double>(), weights[1]);
-}
-
-TEST(LearningRateSchedulerTest, SetsAndLogsTheRate) {
-  const History history =
-      run(model(), {LearningRateScheduler([](int64_t epoch, double rate) { return epoch < 1 ? rate : rate / 2; })}, 3);
-  EXPECT_EQ(history["learning_rate"], (std::vector<double>{0.05, 0.025, 0.0125}));
-  const auto scheduled = SGD({.learning_rate = ExponentialDecay({})});
-  EXPECT_THROW(run(model(scheduled), {LearningRateScheduler([](int64_t, double rate) { return rate; })}, 1),
-               FailedPrecondition);
-  EXPECT_THROW(run(model(), {LearningRateScheduler([](int64_t, double) { return NAN; })}, 1), InvalidArgument);
-}
-
-TEST(ReduceLROnPlateauTest, ReducesAfterItsPatience) {
-  const auto rates = [](std::vector<double> values, const ReduceLROnPlateauOptions& options) {
-    const auto size = static_cast<int64_t>(values.size());
-    const History history =
-        run(model(SGD({.learning_rate = 1.0})), {tell("val_loss", values), ReduceLROnPlateau(options)}, size);
-    return history["learning_rate"];
-  };
-  // The rate that is logged is the one that the epoch was trained with.
-  EXPECT_EQ(rates({5, 4, 4, 4, 4, 4}, {.factor = 0.5, .patience = 2}), (std::vector<double>{1, 1, 1, 1, 0.5, 0.5}));
-  EXPECT_EQ(rates({5, 5, 5, 5, 5, 5}, {.factor = 0.5, .patience = 1, .cooldown = 2}),
-            (std::vector<double>{1, 1, 0.5, 0.5, 0.25, 0.25}));
-  EXPECT_EQ(rates({5, 5, 5, 5}, {.factor = 0.5, .patience = 1, .min_lr = 0.4}), (std::vector<double>{1, 1, 0.5, 0.4}));
-  EXPECT_EQ(rates({5, 4.99995, 4.9999}, {.factor = 0.5, .patience = 1}), (std::vector<double>{1, 1, 0.5}));
-  EXPECT_THROW(ReduceLROnPlateau({.factor = 1.0}), InvalidArgument);
-}
-
-TEST(TerminateOnNaNTest, EndsTraining) {
-  Sequential made = model();
-  made.build({1});
-  int batches = 0;
-  const CallbackPtr poison = LambdaCallback({.on_batch_begin = [&](const RunInfo& info) {
-    if (++batches == 2) info.model.layers()[0].weights()[0].second.data().fill_(NAN);
-  }});
-  const History history = run(made, {poison, TerminateOnNaN()}, 4);
-  EXPECT_EQ(batches, 2);
-  EXPECT_TRUE(std::isnan(history["loss"].back()));
-  try {
-    run(made, {TerminateOnNaN({.fail = true})}, 1);
-    ADD_FAILURE() << "no error";
-  } catch (const FailedPrecondition& error) {
-    EXPECT_NE(std::string(error.what()).find("the loss is nan at batch 1 of epoch 1"), std::string::npos)
-        << error.what();
-  }
-}
-
-TEST_F(FilesTest, CsvLogger) {
-  const auto file = folder_ / "log.csv";
-  run(model(), {tell("a", {1, 2}), CSVLogger({.file = file})}, 2);
-  std::istringstream lines(read(file));
-  std::string line;
-  std::getline(lines, line);
-  EXPECT_EQ(line, "epoch,loss,mae,a");
-  std::getline(lines, line);
-  EXPECT_EQ(line.substr(0, 2), "0,");
-  EXPECT_EQ(line.substr(line.rfind(',')), ",1");
-  run(model(), {CSVLogger({.file = file, .append = true})}, 1);
-  const std::string all = read(file);
-  EXPECT_EQ(std::count(all.begin(), all.end(), '\n'), 4);
-  EXPECT_EQ(all.substr(all.rfind(',')), ",NA\n");
-  EXPECT_THROW(run(model(), {CSVLogger({.file = folder_ / "none" / "log.csv"})}, 1), Unavailable);
-  EXPECT_THROW(CSVLogger({}), InvalidArgument);
-}
-
-TEST_F(FilesTest, APipeThatNobodyReadsIsAnError) {
+TEST_F(FilesTest, LinesOfMetricsAreJson) {
+  const auto file = folder_ / "metrics.jsonl";
+  append_metrics(file, {.step = 9, .epoch = 3, .mode = "train", .metrics = {{"loss", NAN}}});
+  const auto line = nlohmann::json::parse(read(file));
+  EXPECT_EQ(line["step"], 9);
+  EXPECT_TRUE(line["loss"].is_null());
+  EXPECT_THROW(append_metrics(folder_ / "none" / "metrics.jsonl", {}), Unavailable);
   const auto pipe = folder_ / "pipe";
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  for (const bool append : {false, true}) {
-    expect_error<Unavailable>([&] { run(model(), {CSVLogger({.file = pipe, .append = append})}, 1); },
-                              "is a pipe that nobody reads");
-  }
-  expect_error<Unavailable>([&] { run(model(), {MetricsWriter(pipe)}, 1); }, "is a pipe that nobody reads");
-  const int reader = ::open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
-  run(model(), {CSVLogger({.file = pipe})}, 1);
-  std::string seen(100, ' ');
-  ASSERT_GT(::read(reader, seen.data(), seen.size()), 0);
-  EXPECT_TRUE(seen.starts_with("epoch,loss,mae\n0,")) << seen;
-  ::close(reader);
-}
-
-TEST_F(FilesTest, MetricsWriter) {
-  const auto file = folder_ / "metrics.jsonl";
-  const CallbackPtr writer = MetricsWriter(file);
-  Sequential made = model();
-  made.fit(data(), {.epochs = 2, .validation_data = data(), .callbacks = {writer}, .verbose = Verbose::kSilent});
-  made.evaluate(data(), {.callbacks = {writer}, .verbose = Verbose::kSilent});
-  append_metrics(file, {.step = 9, .epoch = 3, .mode = "train", .metrics = {{"loss", NAN}}});
-  std::istringstream lines(read(file));
-  std::vector<nlohmann::ordered_json> all;
-  for (std::string line; std::getline(lines, line);) all.push_back(nlohmann::ordered_json::parse(line));
-  ASSERT_EQ(all.size(), 6U);
-  std::vector<std::string> kinds;
-  for (const auto& each : all)
-    kinds.push_back(each["mode"].get<std::string>() + c10::str(each["epoch"].get<int>(), "@", each["step"].get<int>()));
-  EXPECT_EQ(kinds, (std::vector<std::string>{"train1@3", "eval1@3", "train2@6", "eval2@6", "eval2@6", "train3@9"}));
-  std::vector<std::string> keys;
-  for (const auto& item : all[0].items()) keys.push_back(item.key());
-  EXPECT_EQ(keys, (std::vector<std::string>{"step", "epoch", "mode", "loss", "mae", "examples_per_second"}));
-  EXPECT_GT(all[0]["examples_per_second"].get<double>(), 0.0);
-  EXPECT_TRUE(all[5]["loss"].is_null());
-  EXPECT_THROW(append_metrics(folder_ / "none" / "metrics.jsonl", {}), Unavailable);
-}
-
-TEST_F(FilesTest, AnEpochThatIsCutShortIsNotDone) {
-  const auto file = folder_ / "metrics.jsonl";
-  Sequential made = model();
-  const auto stop = [](const RunInfo& run, const BatchLogs&) {
-    if (run.step == 5) run.model.stop_training();
-  };
-  made.fit(data(), {.epochs = 4,
-                    .callbacks = {MetricsWriter(file), LambdaCallback({.on_batch_end = stop})},
-                    .verbose = Verbose::kSilent});
-  std::istringstream lines(read(file));
-  std::vector<int64_t> epochs;
-  for (std::string line; std::getline(lines, line);) epochs.push_back(nlohmann::json::parse(line)["epoch"]);
-  EXPECT_EQ(epochs, (std::vector<int64_t>{1, 1}));
-  made.save_weights(folder_ / "weights.safetensors");
-  EXPECT_EQ(load_weights(folder_ / "weights.safetensors").metadata.at("epoch"), "1");
+  expect_error<Unavailable>([&] { append_metrics(pipe, {}); }, "is a pipe that nobody reads");
 }
 
 }  // namespace

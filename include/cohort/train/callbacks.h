@@ -1,7 +1,8 @@
-// Callbacks: what a training does besides its steps, at the beginnings and ends of its parts.
+// Callbacks: what a training does besides its steps, at the beginnings and ends of its parts. more_callbacks.h has
+// those that watch and steer it.
 //
 //   model.fit(train, {.epochs = 50, .validation_data = test,
-//                     .callbacks = {EarlyStopping({.patience = 3}), CSVLogger({.file = "run.csv"}),
+//                     .callbacks = {BackupAndRestore({.directory = "run/backup"}),
 //                                   LambdaCallback({.on_epoch_end = [](const RunInfo& run, Logs& logs) { ... }})}});
 //
 // All are called on the thread that called fit(), in cross-replica context, in the order of the list. At the ends of
@@ -152,6 +153,18 @@ class Callback : public Listener {
   virtual void on_test_begin(const RunInfo& /*run*/) {}
   // Called after an evaluation with its logs, whose names have no "val_" yet.
   virtual void on_test_end(const RunInfo& /*run*/, const Logs& /*logs*/) {}
+  // Called before each batch of an evaluation, whose number is RunInfo::batch.
+  virtual void on_test_batch_begin(const RunInfo& /*run*/) {}
+  // Called after it.
+  virtual void on_test_batch_end(const RunInfo& /*run*/, const BatchLogs& /*logs*/) {}
+  // Called before the first batch of predict().
+  virtual void on_predict_begin(const RunInfo& /*run*/) {}
+  // Called after the last one.
+  virtual void on_predict_end(const RunInfo& /*run*/) {}
+  // Called before each of its batches.
+  virtual void on_predict_batch_begin(const RunInfo& /*run*/) {}
+  // Called after it.
+  virtual void on_predict_batch_end(const RunInfo& /*run*/) {}
 
   // Returns when it is called among the others at the ends of batches, epochs and the training, and in a preemption:
   // callbacks of a higher turn are called later. Those that save the training have one, wherever they stand in the
@@ -164,15 +177,21 @@ using CallbackPtr = std::shared_ptr<Callback>;
 
 // The functions of a Callback; those that are not set do nothing.
 struct CallbackFunctions {
-  std::function<void(const RunInfo&)> on_train_begin = {};                  // as Callback::on_train_begin
-  std::function<void(const RunInfo&, const Logs&)> on_train_end = {};       // as Callback::on_train_end
-  std::function<void(const RunInfo&)> on_epoch_begin = {};                  // as Callback::on_epoch_begin
-  std::function<void(const RunInfo&, Logs&)> on_epoch_end = {};             // as Callback::on_epoch_end
-  std::function<void(const RunInfo&)> on_batch_begin = {};                  // as Callback::on_batch_begin
-  std::function<void(const RunInfo&, const BatchLogs&)> on_batch_end = {};  // as Callback::on_batch_end
-  std::function<void(const RunInfo&)> on_preemption = {};                   // as Callback::on_preemption
-  std::function<void(const RunInfo&)> on_test_begin = {};                   // as Callback::on_test_begin
-  std::function<void(const RunInfo&, const Logs&)> on_test_end = {};        // as Callback::on_test_end
+  std::function<void(const RunInfo&)> on_train_begin = {};                       // as Callback::on_train_begin
+  std::function<void(const RunInfo&, const Logs&)> on_train_end = {};            // as Callback::on_train_end
+  std::function<void(const RunInfo&)> on_epoch_begin = {};                       // as Callback::on_epoch_begin
+  std::function<void(const RunInfo&, Logs&)> on_epoch_end = {};                  // as Callback::on_epoch_end
+  std::function<void(const RunInfo&)> on_batch_begin = {};                       // as Callback::on_batch_begin
+  std::function<void(const RunInfo&, const BatchLogs&)> on_batch_end = {};       // as Callback::on_batch_end
+  std::function<void(const RunInfo&)> on_preemption = {};                        // as Callback::on_preemption
+  std::function<void(const RunInfo&)> on_test_begin = {};                        // as Callback::on_test_begin
+  std::function<void(const RunInfo&, const Logs&)> on_test_end = {};             // as Callback::on_test_end
+  std::function<void(const RunInfo&)> on_test_batch_begin = {};                  // as Callback::on_test_batch_begin
+  std::function<void(const RunInfo&, const BatchLogs&)> on_test_batch_end = {};  // as Callback::on_test_batch_end
+  std::function<void(const RunInfo&)> on_predict_begin = {};                     // as Callback::on_predict_begin
+  std::function<void(const RunInfo&)> on_predict_end = {};                       // as Callback::on_predict_end
+  std::function<void(const RunInfo&)> on_predict_batch_begin = {};               // as Callback::on_predict_batch_begin
+  std::function<void(const RunInfo&)> on_predict_batch_end = {};                 // as Callback::on_predict_batch_end
 };
 // Makes a callback of functions.
 CallbackPtr LambdaCallback(CallbackFunctions functions);
@@ -180,52 +199,6 @@ CallbackPtr LambdaCallback(CallbackFunctions functions);
 // Tells which numbers of a monitored log are better. kAuto asks the metric of that name; a loss is better when it is
 // smaller. InvalidArgument: the metric is a user's and has no direction.
 enum class MonitorMode { kAuto, kMin, kMax };
-
-struct EarlyStoppingOptions {
-  std::string monitor = "val_loss";               // the log to watch
-  double min_delta = 0.0;                         // a smaller change is no improvement
-  int64_t patience = 0;                           // epochs without improvement that are accepted
-  MonitorMode mode = MonitorMode::kAuto;          // tells which of two values is better
-  std::optional<double> baseline = std::nullopt;  // a number that has to be improved upon
-  bool restore_best_weights = false;              // restores them at the end of training, also when it was not stopped
-  int64_t start_from_epoch = 0;                   // earlier epochs do not count
-};
-// Ends training when the monitored log has not improved for `patience` epochs (Keras' EarlyStopping). Where the logs of
-// several workers differ, the chief's number decides for all; so it does for the callbacks below.
-CallbackPtr EarlyStopping(const EarlyStoppingOptions& options = {});
-
-// Sets the rate of each epoch to schedule(epoch, rate), where `rate` is the one before, and logs it as "learning_rate".
-// All workers set the chief's rate. FailedPrecondition: the optimizer was given a Schedule.
-CallbackPtr LearningRateScheduler(std::function<double(int64_t epoch, double learning_rate)> schedule);
-
-struct ReduceLROnPlateauOptions {
-  std::string monitor = "val_loss";       // the log to watch
-  double factor = 0.1;                    // rate = rate * factor; below 1
-  int64_t patience = 10;                  // epochs without improvement that are accepted
-  MonitorMode mode = MonitorMode::kAuto;  // tells which of two values is better
-  double min_delta = 1e-4;                // a smaller change is no improvement
-  int64_t cooldown = 0;                   // epochs after a reduction that do not count
-  double min_lr = 0.0;                    // the rate is not made smaller than this
-};
-// Reduces the rate when the monitored log has not improved for `patience` epochs (Keras' ReduceLROnPlateau), and logs
-// it as "learning_rate". FailedPrecondition: the optimizer was given a Schedule.
-CallbackPtr ReduceLROnPlateau(const ReduceLROnPlateauOptions& options = {});
-
-struct CSVLoggerOptions {
-  std::filesystem::path file;  // the file of the lines
-  char separator = ',';        // between two columns
-  bool append = false;         // go on in an existing file
-};
-// Writes a line for each epoch: the epoch, then the logs under the names of the first epoch. A log that an epoch lacks
-// is NA.
-CallbackPtr CSVLogger(const CSVLoggerOptions& options);
-
-struct TerminateOnNaNOptions {
-  bool fail = false;  // throw FailedPrecondition instead of ending training as Keras does
-};
-// Ends training when the loss is no longer finite. It looks after every batch on CPUs, and elsewhere after every 16th
-// and at the end of the epoch, because looking waits for the device.
-CallbackPtr TerminateOnNaN(const TerminateOnNaNOptions& options = {});
 
 struct BackupAndRestoreOptions {
   std::filesystem::path directory;  // a folder for these backups alone
@@ -276,8 +249,5 @@ struct MetricsRecord {
 // Appends the line and flushes it. A number that is not finite is written as null. Unavailable: the file cannot be
 // written.
 void append_metrics(const std::filesystem::path& file, const MetricsRecord& record);
-
-// Writes such a line for every epoch of training and every evaluation.
-CallbackPtr MetricsWriter(std::filesystem::path file);
 
 }  // namespace cohort

@@ -141,7 +141,7 @@ struct FitOptions {
 
 struct EvaluateOptions {
   int64_t steps = 0;                        // batches to evaluate; 0: all
-  std::vector<CallbackPtr> callbacks = {};  // their on_test_begin and on_test_end are called
+  std::vector<CallbackPtr> callbacks = {};  // their functions of evaluate() are called
   Verbose verbose = Verbose::kAuto;         // the form of the progress
   std::ostream* output = nullptr;           // the stream for the progress; null: standard output
   InputOptions input = {};                  // the division and preparation of the data
@@ -149,9 +149,10 @@ struct EvaluateOptions {
 };
 
 struct PredictOptions {
-  int64_t steps = 0;        // batches to predict; 0: all
-  InputOptions input = {};  // the division and preparation of the data
-  int64_t batch_size = 32;  // the global batch of predict() of tensors
+  int64_t steps = 0;                        // batches to predict; 0: all
+  std::vector<CallbackPtr> callbacks = {};  // their functions of predict() are called
+  InputOptions input = {};                  // the division and preparation of the data
+  int64_t batch_size = 32;                  // the global batch of predict() of tensors
 };
 
 struct ModelOptions {
@@ -242,6 +243,7 @@ class Model {
   template <typename Symbol>
   requires requires(const Model& model, const Symbol& x) { call_model(model, x); }
   auto operator()(const Symbol& x) const { return call_model(*this, x); }
+  // The same in a mode that the call keeps to.
   template <typename Symbol>
   requires requires(const Model& model, const Symbol& x) { call_model(model, x); }
   auto operator()(const Symbol& x, const CallOptions& options) const { return call_model(*this, x, options); }

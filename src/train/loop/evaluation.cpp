@@ -54,6 +54,32 @@ NamedTensors gathered(const Strategy& strategy, const PerReplica<NamedTensors>& 
   return whole;
 }
 
+// Tells listeners of the batches of an evaluation or a prediction: of several at once, where they are one launch.
+class BatchMoments {
+ public:
+  BatchMoments(const Listeners* listeners, RunInfo* run, int64_t together)
+      : listeners_(listeners), run_(run), together_(together) {}
+
+  void begin(int64_t step, Moment moment) const {
+    if (listeners_ == nullptr || step % together_ != 0) return;
+    run_->batch = step;
+    listeners_->tell(moment);
+  }
+  // To be called after each step, and with `last` after the last one. `launch` has what was made computed.
+  template <typename Launch, typename Tell>
+  void end(int64_t done, bool last, const Launch& launch, const Tell& tell) const {
+    if (listeners_ == nullptr || last == (done % together_ == 0)) return;
+    launch();
+    run_->batch = done - 1;
+    tell();
+  }
+
+ private:
+  const Listeners* listeners_;
+  RunInfo* run_;
+  int64_t together_;
+};
+
 void require_finite(const ModelState& state, std::string_view what, const DistributedDataset& data, int64_t steps) {
   if (steps < 0)
     fail<InvalidArgument>("[model] ", state.name(), ": ", what, ": steps must not be negative, got ", steps);
@@ -77,6 +103,14 @@ std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& dat
   StrategyCore& core = *Access::core(state.strategy());
   StepsTogether launches(core, state.steps_per_execution());
   std::optional<KeptModes> modes;
+  const BatchMoments moments(evaluation.listeners, &run, state.steps_per_execution());
+  const BatchLogs batch_logs([&] { return state.local_results(); }, [&] { return state.local_loss(); });
+  const auto tell_end = [&](int64_t done, bool last) {
+    moments.end(
+        done, last, [&] { launches.begin(); },
+        [&] { evaluation.listeners->tell_step_end(batch_logs, Moment::kTestStepEnd); });
+  };
+  const int64_t batch_of_training = run.batch;
   const auto take = [&](const GlobalBatch& batch, int64_t step) {
     if (step == 0) {
       state.build_from(batch);
@@ -84,9 +118,11 @@ std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& dat
       state.begin_evaluation();
       state.reset_metrics();
     }
+    moments.begin(step, Moment::kTestStepBegin);
     if (step % state.steps_per_execution() == 0) launches.announce();
     state.test_step(batch);
     examples += batch.global_size();
+    tell_end(step + 1, /*last=*/false);
     if (evaluation.progress != nullptr) {
       evaluation.progress->update(
           batch.global_size(), [&] { return state.local_results(); }, /*may_draw=*/core.gathered_steps() == 0);
@@ -96,6 +132,8 @@ std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& dat
   if (!done) return std::nullopt;
   launches.begin();
   if (*done == 0) fail<InvalidArgument>("[model] ", state.name(), ": evaluate: the dataset is empty");
+  tell_end(*done, /*last=*/true);
+  run.batch = batch_of_training;
   Logs logs = state.results();
   const std::chrono::duration<double> spent = Clock::now() - start;
   run.examples_per_second = static_cast<double>(examples) / spent.count();
@@ -105,7 +143,7 @@ std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& dat
   return logs;
 }
 
-NamedTensors run_predict(ModelState& state, const Dataset& data, const PredictOptions& options) {
+NamedTensors run_predict(Model& model, ModelState& state, const Dataset& data, const PredictOptions& options) {
   const DistributedDataset batches = state.strategy().distribute(data, options.input);
   require_finite(state, "predict", batches, options.steps);
   std::vector<NamedTensors> outputs;
@@ -116,18 +154,27 @@ NamedTensors run_predict(ModelState& state, const Dataset& data, const PredictOp
     for (const PerReplica<NamedTensors>& shares : held) outputs.push_back(gathered(state.strategy(), shares));
     held.clear();
   };
+  RunInfo run{.model = model, .epochs = state.epochs_done, .step = state.iterations()};
+  Listeners listeners(kCallbacks);
+  for (const CallbackPtr& each : options.callbacks) listeners.add(each, run);
+  const BatchMoments moments(&listeners, &run, state.steps_per_execution());
+  const auto tell_end = [&](int64_t done, bool last) {
+    moments.end(done, last, take_held, [&] { listeners.tell(Moment::kPredictStepEnd); });
+  };
+  listeners.tell(Moment::kPredictBegin);
   std::optional<KeptModes> modes;
-  for_each_batch(batches, options.steps, {}, [&](const GlobalBatch& batch, int64_t step) {
+  const auto done = for_each_batch(batches, options.steps, {}, [&](const GlobalBatch& batch, int64_t step) {
     if (step == 0) {
       state.build_from(batch);
       modes.emplace(state.module());
       state.begin_evaluation();
     }
+    moments.begin(step, Moment::kPredictStepBegin);
     if (step % state.steps_per_execution() == 0) launches.announce();
     held.push_back(state.predict_step(batch));
-    if ((step + 1) % state.steps_per_execution() == 0) take_held();
+    tell_end(step + 1, /*last=*/false);
   });
-  take_held();
+  tell_end(*done, /*last=*/true);
   if (outputs.empty()) fail<InvalidArgument>("[model] ", state.name(), ": predict: the dataset is empty");
   NamedTensors whole = std::move(outputs.front());
   for (std::size_t i = 0; i < whole.size() && outputs.size() > 1; ++i) {
@@ -135,6 +182,8 @@ NamedTensors run_predict(ModelState& state, const Dataset& data, const PredictOp
     for (std::size_t batch = 1; batch < outputs.size(); ++batch) parts.push_back(outputs[batch].at(i).second);
     whole[i].second = at::cat(parts, 0);
   }
+  modes.reset();
+  listeners.tell(Moment::kPredictEnd);
   return whole;
 }
 

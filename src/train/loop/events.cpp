@@ -26,6 +26,10 @@ void call_at(Moment moment, Callback& callback, const RunInfo& run, Logs& logs, 
       return callback.on_batch_end(run, *batch);
     case Moment::kEvaluationBegin:
       return callback.on_test_begin(run);
+    case Moment::kTestStepBegin:
+      return callback.on_test_batch_begin(run);
+    case Moment::kTestStepEnd:
+      return callback.on_test_batch_end(run, *batch);
     case Moment::kEvaluationEnd:
       return callback.on_test_end(run, logs);
     case Moment::kRoundEnd:
@@ -34,6 +38,14 @@ void call_at(Moment moment, Callback& callback, const RunInfo& run, Logs& logs, 
       return callback.on_train_end(run, logs);
     case Moment::kPreemption:
       return callback.on_preemption(run);
+    case Moment::kPredictBegin:
+      return callback.on_predict_begin(run);
+    case Moment::kPredictStepBegin:
+      return callback.on_predict_batch_begin(run);
+    case Moment::kPredictStepEnd:
+      return callback.on_predict_batch_end(run);
+    case Moment::kPredictEnd:
+      return callback.on_predict_end(run);
     case Moment::kStepsEnd:
     case Moment::kSummary:
     case Moment::kCheckpoint:
@@ -76,9 +88,9 @@ void Listeners::tell(Moment moment) const {
   tell_all({.moment = moment, .logs = none});
 }
 
-void Listeners::tell_step_end(const BatchLogs& batch) const {
+void Listeners::tell_step_end(const BatchLogs& batch, Moment moment) const {
   Logs none;
-  tell_all({.moment = Moment::kStepEnd, .logs = none, .batch = &batch});
+  tell_all({.moment = moment, .logs = none, .batch = &batch});
 }
 
 // Returns the names of the listeners' states in a checkpoint; empty for those that have none.

@@ -26,11 +26,17 @@ enum class Moment {
   kStepsEnd,         // the steps of the round are made
   kSummary,          // a summary of them is due
   kEvaluationBegin,  // an evaluation, within the training or by itself
+  kTestStepBegin,
+  kTestStepEnd,
   kEvaluationEnd,
   kRoundEnd,
   kCheckpoint,  // a checkpoint of the whole training is due
   kTrainEnd,
   kPreemption,  // all workers leave the training after this step
+  kPredictBegin,
+  kPredictStepBegin,
+  kPredictStepEnd,
+  kPredictEnd,
 };
 
 inline constexpr const char* kCallbacks = "callback";
@@ -53,7 +59,7 @@ class Listeners {
   // listeners of a higher turn (Callback::turn) are told later. The next listeners see what one adds to the logs.
   void tell(Moment moment, Logs& logs) const { tell_all({.moment = moment, .logs = logs}); }
   void tell(Moment moment) const;
-  void tell_step_end(const BatchLogs& batch) const;
+  void tell_step_end(const BatchLogs& batch, Moment moment = Moment::kStepEnd) const;
 
   // Adds the listeners' states to a checkpoint.
   void save(CheckpointData& data) const;
@@ -66,7 +72,7 @@ class Listeners {
   struct News {
     Moment moment;
     Logs& logs;
-    const BatchLogs* batch = nullptr;  // the logs at kStepEnd
+    const BatchLogs* batch = nullptr;  // the logs at kStepEnd and kTestStepEnd
   };
   struct Hearer {
     int turn = 0;

@@ -79,7 +79,7 @@ struct EvaluationRun {
 std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& data, const EvaluationRun& evaluation);
 
 // Returns all outputs by name for the examples of a pass over the data, in their order, on the CPU.
-NamedTensors run_predict(ModelState& state, const Dataset& data, const PredictOptions& options);
+NamedTensors run_predict(Model& model, ModelState& state, const Dataset& data, const PredictOptions& options);
 
 // Calls load() and evaluate() for every checkpoint that comes, until no more will come or evaluate() returns false. A
 // damaged checkpoint is left out with a warning, which the `speaker` opens; one that its writer has removed meanwhile

@@ -196,7 +196,7 @@ torch::Tensor Model::predict(const torch::Tensor& x, const PredictOptions& optio
 
 NamedTensors Model::predict_outputs(const Dataset& data, const PredictOptions& options) {
   state_->require_scope("predict");
-  return run_predict(*state_, data, options);
+  return run_predict(*this, *state_, data, options);
 }
 
 NamedTensors Model::predict_outputs(const Example& columns, const PredictOptions& options) {

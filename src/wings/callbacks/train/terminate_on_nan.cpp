@@ -1,37 +1,14 @@
-// LambdaCallback and TerminateOnNaN.
 #include <cmath>
 
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/train/model.h"
+#include "cohort/train/more_callbacks.h"
 #include "device/backend.h"
 
 namespace cohort {
 
 namespace {
-
-class Functions final : public Callback {
- public:
-  explicit Functions(CallbackFunctions functions) : functions_(std::move(functions)) {}
-
-  void on_train_begin(const RunInfo& run) override { call(functions_.on_train_begin, run); }
-  void on_train_end(const RunInfo& run, const Logs& logs) override { call(functions_.on_train_end, run, logs); }
-  void on_epoch_begin(const RunInfo& run) override { call(functions_.on_epoch_begin, run); }
-  void on_epoch_end(const RunInfo& run, Logs& logs) override { call(functions_.on_epoch_end, run, logs); }
-  void on_batch_begin(const RunInfo& run) override { call(functions_.on_batch_begin, run); }
-  void on_batch_end(const RunInfo& run, const BatchLogs& logs) override { call(functions_.on_batch_end, run, logs); }
-  void on_preemption(const RunInfo& run) override { call(functions_.on_preemption, run); }
-  void on_test_begin(const RunInfo& run) override { call(functions_.on_test_begin, run); }
-  void on_test_end(const RunInfo& run, const Logs& logs) override { call(functions_.on_test_end, run, logs); }
-
- private:
-  template <typename Fn, typename... Args>
-  static void call(const Fn& fn, Args&&... args) {
-    if (fn) fn(std::forward<Args>(args)...);
-  }
-
-  CallbackFunctions functions_;
-};
 
 // A sum that has met a number that is not finite stays that way, so nothing is missed between two looks.
 class NanGuard final : public Callback {
@@ -73,10 +50,6 @@ class NanGuard final : public Callback {
 };
 
 }  // namespace
-
-CallbackPtr LambdaCallback(CallbackFunctions functions) {
-  return std::make_shared<Functions>(std::move(functions));
-}
 
 CallbackPtr TerminateOnNaN(const TerminateOnNaNOptions& options) {
   return std::make_shared<NanGuard>(options);

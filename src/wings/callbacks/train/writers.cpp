@@ -1,42 +1,17 @@
 // Callbacks that write files: CSVLogger and MetricsWriter.
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cmath>
-#include <cstring>
 #include <fstream>
 #include <iomanip>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/fail.h"
 #include "cohort/train/model.h"
+#include "cohort/train/more_callbacks.h"
 #include "strategy/memory_use.h"
+#include "train/callbacks/log_file.h"
 
 namespace cohort {
 
 namespace {
-
-// Opens a file for writing. Fails if the file is a pipe without a reader: opening it would wait for one.
-std::ofstream open(const std::filesystem::path& file, std::ios::openmode mode, std::string_view who) {
-  std::error_code ignored;
-  const bool is_pipe = std::filesystem::is_fifo(file, ignored);
-  const int probe = is_pipe ? ::open(file.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC) : -1;
-  std::ofstream stream;
-  if (!is_pipe || probe >= 0) stream.open(file, mode);
-  const int error = errno;
-  if (probe >= 0) ::close(probe);
-  if (stream.is_open()) return stream;
-  fail<Unavailable>("[callbacks] ", who, ": ", file.string(), " cannot be opened: ",
-                    is_pipe && error == ENXIO ? "it is a pipe that nobody reads" : std::strerror(error));
-}
-
-void write(std::ofstream& stream, const std::string& text, const std::filesystem::path& file, std::string_view who) {
-  stream << text << std::flush;
-  if (!stream)
-    fail<Unavailable>("[callbacks] ", who, ": ", file.string(), " cannot be written: ", std::strerror(errno));
-}
 
 class CsvLog final : public Callback {
  public:
@@ -49,7 +24,7 @@ class CsvLog final : public Callback {
     if (!writes_) return;
     names_.clear();
     read_header();
-    stream_ = open(options_.file, options_.append ? std::ios::app : std::ios::trunc, "CSVLogger");
+    stream_ = open_log(options_.file, options_.append ? std::ios::app : std::ios::trunc, "CSVLogger");
   }
 
   void on_epoch_end(const RunInfo& run, Logs& logs) override {
@@ -71,7 +46,7 @@ class CsvLog final : public Callback {
       value ? line << *value : line << "NA";
     }
     line << '\n';
-    write(stream_, line.str(), options_.file, "CSVLogger");
+    write_log(stream_, line.str(), options_.file, "CSVLogger");
   }
 
   void on_train_end(const RunInfo& /*run*/, const Logs& /*logs*/) override { stream_.close(); }
@@ -138,14 +113,6 @@ class MetricsFile final : public Callback {
 };
 
 }  // namespace
-
-void append_metrics(const std::filesystem::path& file, const MetricsRecord& record) {
-  nlohmann::ordered_json line{{"step", record.step}, {"epoch", record.epoch}, {"mode", record.mode}};
-  for (const auto& [name, value] : record.metrics) line[name] = value;  // JSON writes null if it is not finite
-  line["examples_per_second"] = record.examples_per_second;
-  std::ofstream stream = open(file, std::ios::app, "metrics");
-  write(stream, line.dump() + "\n", file, "metrics");
-}
 
 CallbackPtr CSVLogger(const CSVLoggerOptions& options) {
   return std::make_shared<CsvLog>(options);

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "cohort/train/actions.h"
 #include "cohort/train/model.h"
+#include "cohort/train/more_callbacks.h"
 #include "strategy/core.h"
 #include "train/loop/events.h"
 #include "train/loop/improvement.h"

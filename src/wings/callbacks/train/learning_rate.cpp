@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/log.h"
 #include "cohort/train/model.h"
+#include "cohort/train/more_callbacks.h"
 #include "strategy/core.h"
 #include "train/loop/events.h"
 #include "train/loop/improvement.h"

@@ -1,0 +1,76 @@
+// Callbacks that watch and steer a training:
+//
+//   model.fit(train, {.epochs = 50, .validation_data = test,
+//                     .callbacks = {EarlyStopping({.patience = 3}), CSVLogger({.file = "run.csv"})}});
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "cohort/train/callbacks.h"
+
+namespace cohort {
+
+struct EarlyStoppingOptions {
+  std::string monitor = "val_loss";               // the log to watch
+  double min_delta = 0.0;                         // a smaller change is no improvement
+  int64_t patience = 0;                           // epochs without improvement that are accepted
+  MonitorMode mode = MonitorMode::kAuto;          // tells which of two values is better
+  std::optional<double> baseline = std::nullopt;  // a number that has to be improved upon
+  bool restore_best_weights = false;              // restores them at the end of training, also when it was not stopped
+  int64_t start_from_epoch = 0;                   // earlier epochs do not count
+};
+// Ends training when the monitored log has not improved for `patience` epochs (Keras' EarlyStopping). Where the logs of
+// several workers differ, the chief's number decides for all; so it does for the callbacks below.
+CallbackPtr EarlyStopping(const EarlyStoppingOptions& options = {});
+
+// Sets the rate of each epoch to schedule(epoch, rate), where `rate` is the one before, and logs it as "learning_rate".
+// All workers set the chief's rate. FailedPrecondition: the optimizer was given a Schedule.
+CallbackPtr LearningRateScheduler(std::function<double(int64_t epoch, double learning_rate)> schedule);
+
+struct ReduceLROnPlateauOptions {
+  std::string monitor = "val_loss";       // the log to watch
+  double factor = 0.1;                    // rate = rate * factor; below 1
+  int64_t patience = 10;                  // epochs without improvement that are accepted
+  MonitorMode mode = MonitorMode::kAuto;  // tells which of two values is better
+  double min_delta = 1e-4;                // a smaller change is no improvement
+  int64_t cooldown = 0;                   // epochs after a reduction that do not count
+  double min_lr = 0.0;                    // the rate is not made smaller than this
+};
+// Reduces the rate when the monitored log has not improved for `patience` epochs (Keras' ReduceLROnPlateau), and logs
+// it as "learning_rate". FailedPrecondition: the optimizer was given a Schedule.
+CallbackPtr ReduceLROnPlateau(const ReduceLROnPlateauOptions& options = {});
+
+struct TensorBoardOptions {
+  std::filesystem::path log_dir = "logs";  // the folder; the files are in "train" and "validation" in it
+  int64_t histogram_freq = 0;              // epochs between histograms of all weights; 0: none
+  bool write_steps_per_second = false;     // the speed is written, too
+  int64_t update_freq = 0;  // batches between points of the logs so far, which waits for the devices; 0: none in epochs
+};
+// Writes event files that TensorBoard shows (Keras' TensorBoard): "epoch_loss" and the other logs by epoch, those of
+// validations beside them, "epoch_learning_rate", and "evaluation_loss_vs_iterations" by steps.
+CallbackPtr TensorBoard(const TensorBoardOptions& options = {});
+
+struct CSVLoggerOptions {
+  std::filesystem::path file;  // the file of the lines
+  char separator = ',';        // between two columns
+  bool append = false;         // go on in an existing file
+};
+// Writes a line for each epoch: the epoch, then the logs under the names of the first epoch. A log that an epoch lacks
+// is NA.
+CallbackPtr CSVLogger(const CSVLoggerOptions& options);
+
+struct TerminateOnNaNOptions {
+  bool fail = false;  // throw FailedPrecondition instead of ending training as Keras does
+};
+// Ends training when the loss is no longer finite. It looks after every batch on CPUs, and elsewhere after every 16th
+// and at the end of the epoch, because looking waits for the device.
+CallbackPtr TerminateOnNaN(const TerminateOnNaNOptions& options = {});
+
+// Appends a line of metrics (append_metrics) for every epoch of training and every evaluation.
+CallbackPtr MetricsWriter(std::filesystem::path file);
+
+}  // namespace cohort
