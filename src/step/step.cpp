@@ -16,6 +16,7 @@
 #include "step/exchange/in_shards.h"
 #include "step/step_engine.h"
 #include "step/step_in_parts.h"
+#include "strategy/combinations.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
 #include "strategy/replica_scope.h"
@@ -52,6 +53,7 @@ void Step::build() {
   state_ = std::make_unique<OptimizerState>(*Access::core(module_), rule_, *flat_, *exchange_);
   names_.clear();
   for (const FlatParameter& parameter : flat_->parameters()) names_.push_back(parameter.name);
+  constrained_ = constrained_modules(module_, c10::str("[optimizer] ", rule_.name(), ":"));
   kept_ = std::vector<Kept>(static_cast<std::size_t>(Access::core(module_)->num_local_replicas()));
 }
 
@@ -140,7 +142,14 @@ void Step::join(const Replica& replica) const {
 }
 
 void Step::update(Replica& replica, Given given) {
-  if (const StepEngine* const own = engine()) return own->update(*this, replica, std::move(given));
+  if (const StepEngine* const own = engine()) {
+    if (!constrained_.empty()) {
+      require_pair(c10::str("[optimizer] ", rule_.name(), ":"),
+                   {.feature = kConstraints, .said = "the model has constraints"},
+                   {.feature = kGraphs, .said = "its steps are to be functions"});
+    }
+    return own->update(*this, replica, std::move(given));
+  }
   ReplicaProgress& progress = state_->of(replica.local_id());
   const int64_t calls = rule_.gradient().gradient_accumulation_steps;
   ExchangeInShards* const shards = calls > 1 ? exchange_->shards() : nullptr;
@@ -159,10 +168,18 @@ void Step::update(Replica& replica, Given given) {
   progress.pending.push_back(shards != nullptr
                                  ? shards->update(replica, std::move(given.gradients), now)
                                  : exchange_->step(replica, std::move(given.gradients), given.reduced, now));
+  constrain(replica, progress.pending.back());
   const Kept& kept = kept_[static_cast<std::size_t>(replica.local_id())];
   if (kept.note) kept.note(progress.pending.back());
   StrategyCore& core = Access::core(replica);
   if (!core.joins()) core.backend(replica.local_id()).flush(replica.device());  // else the exchange has begun it
+}
+
+void Step::constrain(const Replica& replica, const Verdict& verdict) const {
+  if (constrained_.empty() || verdict.is_left_out()) return;
+  for (const Constrained* const module : constrained_[static_cast<std::size_t>(replica.local_id())]) {
+    module->constrain(verdict.there());
+  }
 }
 
 // Returns the sums of the replica's shard, not multiplied with the scale of the loss, which may be another one when

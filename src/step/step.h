@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cohort/optimizer.h"
+#include "step/constrained.h"
 #include "step/exchange/exchange.h"
 #include "step/flat_parameters.h"
 #include "step/optimizer_state.h"
@@ -76,6 +77,8 @@ class Step : public std::enable_shared_from_this<Step>, public HoldsMemory, publ
   // Does so where a replica that does not come would part the counts of calls, or there are several optimizers.
   void join(const Replica& replica) const;
   void update(Replica& replica, Given given);
+  // Makes the replica's parameters keep to their constraints, where the update was made.
+  void constrain(const Replica& replica, const Verdict& verdict) const;
   void backward(Replica& replica, const torch::Tensor& loss);
   // Returns what the update of a replica knows.
   StepContext context(int local_id, bool scaled) const;
@@ -92,6 +95,7 @@ class Step : public std::enable_shared_from_this<Step>, public HoldsMemory, publ
   std::unique_ptr<FlatParameters> flat_;
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<OptimizerState> state_;
+  ConstrainedModules constrained_;
   std::vector<Kept> kept_;  // [replica], each used by its own thread
   std::vector<std::string> names_;
   std::string call_;                       // the text by which replicas compare their steps

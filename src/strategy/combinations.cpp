@@ -141,6 +141,15 @@ constexpr std::array kRefused = {
     RefusedPair{kServers, kTrainingStages, "the variables of parameter servers are made before the first step"},
     RefusedPair{kServers, kLossScale, "parameter servers leave no step out"},
     RefusedPair{kServerTables, kAccumulation, "the gradients of rows go to the servers with each step"},
+    RefusedPair{kModelAxis, kConstraints, "norms are those of whole parameters, of which a replica has a part"},
+    RefusedPair{kPipeline, kConstraints, "the stages of a pipeline update the parameters in a step of their own"},
+    RefusedPair{kSharedParameters, kConstraints, "norms are those of whole parameters; use stage 2"},
+    RefusedPair{kOffloaded, kConstraints, "the host updates the parameters; leave offload_states unset"},
+    RefusedPair{kLocalSgd, kConstraints, "the means of the workers' parameters need not keep to them",
+                Refusal::kNoMeaning},
+    RefusedPair{kXlaDevices, kConstraints, "the update is the end of a recorded step"},
+    RefusedPair{kCentral, kConstraints, "one replica updates for all; use MirroredStrategy"},
+    RefusedPair{kGraphs, kConstraints, "the update is the end of a captured step; leave jit_compile unset"},
     RefusedPair{kSynchronousServers, kWholeStepLosses, "each worker has a share of the examples of a step only"},
 };
 
@@ -160,6 +169,13 @@ void require_pair(std::string_view speaker, const AskedFor& first, const AskedFo
       c10::str(speaker, " ", first.said, " and ", second.said, ", which do not go together: ", refused->why);
   if (refused->refusal == Refusal::kNoMeaning) fail<InvalidArgument>(text);
   fail<Unimplemented>(text);
+}
+
+void require_pairs(std::string_view speaker, const AskedFor& feature, const StrategyPlan& plan) {
+  for (const Feature& each : kFeatures) {
+    const std::string said = each.said(plan);
+    if (!said.empty()) require_pair(speaker, feature, {.feature = each.name, .said = said});
+  }
 }
 
 void require_combination(const StrategyPlan& plan) {

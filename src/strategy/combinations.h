@@ -35,12 +35,17 @@ inline constexpr std::string_view kTrainerEma = "averages of the trainer (ema)";
 inline constexpr std::string_view kTrainingStages = "stages of a training";
 inline constexpr std::string_view kLossScale = "loss_scale";
 inline constexpr std::string_view kAccumulation = "gradient_accumulation_steps";
+inline constexpr std::string_view kOffloaded = "states in the host's memory";
+inline constexpr std::string_view kConstraints = "constraints of parameters";
 inline constexpr std::string_view kWholeStepLosses = "losses that need all examples of a step";
 
 // Unimplemented: the plan has two features that do not go together. InvalidArgument: together they would mean nothing.
 void require_combination(const StrategyPlan& plan);
 // The same for two features of which one may not be seen in a plan yet. Does nothing where they go together.
 void require_pair(std::string_view speaker, const AskedFor& first, const AskedFor& second);
+
+// The same for a feature and all those of a plan.
+void require_pairs(std::string_view speaker, const AskedFor& feature, const StrategyPlan& plan);
 
 // Returns the refused pairs as a table of Markdown.
 std::string combinations_table();

@@ -31,9 +31,11 @@ ConvModule::ConvModule(Convolution convolution, const BuildContext& context)
       {conv_.filters, conv_.channels / conv_.groups, conv_.kernel.height, conv_.kernel.width}, context.dtype);
   conv_.kernel_initializer.fill(weight, conv_.fan_in, conv_.fan_out);
   weight_ = register_parameter("weight", fast_layout(weight));
+  constrain_by(conv_.kernel_constraint, weight_, conv_.as_keras);
   if (!conv_.use_bias) return;
   bias_ = register_parameter("bias", torch::empty({conv_.filters}, context.dtype));
   conv_.bias_initializer.fill(bias_, conv_.fan_in, conv_.fan_out);
+  constrain_by(conv_.bias_constraint, bias_);
 }
 
 torch::Tensor ConvModule::convolve(const torch::Tensor& input) {
@@ -107,7 +109,9 @@ class Conv2DKind final : public LayerKind {
                                                     .kernel_initializer = options_.kernel_initializer,
                                                     .bias_initializer = options_.bias_initializer,
                                                     .kernel_regularizer = options_.kernel_regularizer,
-                                                    .bias_regularizer = options_.bias_regularizer},
+                                                    .bias_regularizer = options_.bias_regularizer,
+                                                    .kernel_constraint = options_.kernel_constraint,
+                                                    .bias_constraint = options_.bias_constraint},
                                         context);
   }
 
@@ -163,7 +167,11 @@ class DepthwiseConv2DKind final : public LayerKind {
                     .kernel_initializer = options_.depthwise_initializer,
                     .bias_initializer = options_.bias_initializer,
                     .kernel_regularizer = options_.depthwise_regularizer,
-                    .bias_regularizer = options_.bias_regularizer},
+                    .bias_regularizer = options_.bias_regularizer,
+                    .kernel_constraint = options_.depthwise_constraint,
+                    .bias_constraint = options_.bias_constraint,
+                    .as_keras = [multiplier = options_.depth_multiplier](
+                                    const torch::Tensor& weight) { return keras_depthwise(weight, multiplier); }},
         context);
   }
 

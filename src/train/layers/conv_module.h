@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "cohort/train/layers/convolution.h"
+#include "train/layers/constraints.h"
 #include "train/layers/layer_form.h"
 #include "train/layers/support.h"
 
@@ -26,9 +27,12 @@ struct Convolution {
   Initializer bias_initializer = Initializer::kZeros;
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
+  Constraint kernel_constraint = {};
+  Constraint bias_constraint = {};
+  Constrained::View as_keras = keras_kernel;  // of the weight
 };
 
-class ConvModule final : public ConvolutionModule, public FormedLayer {
+class ConvModule final : public ConvolutionModule, public FormedLayer, public ConstrainedLayer {
  public:
   ConvModule(Convolution convolution, const BuildContext& context);
 

@@ -19,9 +19,11 @@ DenseModule::DenseModule(const DenseOptions& options, const BuildContext& contex
   const auto inputs = static_cast<double>(parts_.inputs), units = static_cast<double>(options.units);
   parts_.weight = register_parameter("weight", torch::empty({options.units, parts_.inputs}, context.dtype));
   options.kernel_initializer.fill(parts_.weight, inputs, units);
+  constrain_by(options.kernel_constraint, parts_.weight);
   if (!options.use_bias) return;
   parts_.bias = register_parameter("bias", torch::empty({options.units}, context.dtype));
   options.bias_initializer.fill(parts_.bias, units, units);
+  constrain_by(options.bias_constraint, parts_.bias);
 }
 
 torch::Tensor DenseModule::forward(const torch::Tensor& x) {

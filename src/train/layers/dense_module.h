@@ -4,11 +4,12 @@
 #include <string>
 
 #include "cohort/train/layers/basic.h"
+#include "train/layers/constraints.h"
 #include "train/layers/layer_form.h"
 
 namespace cohort {
 
-class DenseModule final : public LayerModule, public FormedLayer {
+class DenseModule final : public LayerModule, public FormedLayer, public ConstrainedLayer {
  public:
   static constexpr std::string_view kType = "Dense";
 

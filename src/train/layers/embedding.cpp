@@ -15,6 +15,7 @@ EmbeddingModule::EmbeddingModule(const EmbeddingOptions& options, const BuildCon
   weight_ = register_parameter("weight", torch::empty({options.input_dim, options.output_dim}, context.dtype));
   options.embeddings_initializer.fill(weight_, static_cast<double>(options.input_dim),
                                       static_cast<double>(options.output_dim));
+  constrain_by(options.embeddings_constraint, weight_, [](const torch::Tensor& rows) { return rows; });
 }
 
 torch::Tensor EmbeddingModule::forward(const torch::Tensor& x) {
@@ -31,7 +32,8 @@ torch::Tensor EmbeddingModule::forward(const torch::Tensor& x) {
 }
 
 torch::Tensor EmbeddingModule::penalty() const {
-  return penalty_of({{regularizer_, weight_}});
+  // The rows lie as in Keras.
+  return penalty_of({{regularizer_, regularizer_.takes_keras_layout() ? weight_.t() : weight_}});
 }
 
 namespace {

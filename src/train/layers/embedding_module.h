@@ -5,11 +5,12 @@
 #include <string_view>
 
 #include "cohort/train/layers/basic.h"
+#include "train/layers/constraints.h"
 #include "train/layers/layer_form.h"
 
 namespace cohort {
 
-class EmbeddingModule final : public LayerModule, public FormedLayer {
+class EmbeddingModule final : public LayerModule, public FormedLayer, public ConstrainedLayer {
  public:
   static constexpr std::string_view kType = "Embedding";
 

@@ -1,5 +1,6 @@
 #include <ATen/Functions.h>
 
+#include "train/layers/constraints.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -38,7 +39,7 @@ torch::Tensor penalty_of(std::initializer_list<Regularized> parameters) {
   torch::Tensor sum;
   for (const auto& [regularizer, parameter] : parameters) {
     if (!regularizer || !parameter.defined() || !parameter.requires_grad()) continue;
-    const torch::Tensor cost = regularizer(parameter);
+    const torch::Tensor cost = regularizer(regularizer.takes_keras_layout() ? keras_kernel(parameter) : parameter);
     sum = sum.defined() ? sum + cost : cost;
   }
   return sum;

@@ -18,12 +18,31 @@ Regularizer Regularizer::l1_l2(double l1, double l2) {
   return Regularizer([l1, l2](const torch::Tensor& x) { return x.abs().sum().mul(l1) + x.square().sum().mul(l2); });
 }
 
+Regularizer Regularizer::orthogonal(double factor, Mode mode) {
+  if (!(factor >= 0.0)) fail_option("Regularizer", "factor must be 0 or more, got ", factor);
+  Regularizer made([factor, mode](const torch::Tensor& x) {
+    if (x.dim() != 2 || x.size(mode == Mode::kRows ? 0 : 1) < 2) {
+      fail<InvalidArgument>("[layers] orthogonal_regularizer: the parameter has the shape ", x.sizes(),
+                            ", wanted a matrix of two vectors or more");
+    }
+    const torch::Tensor rows = mode == Mode::kRows ? x : x.t();
+    const torch::Tensor units = rows * at::rsqrt(at::clamp_min(rows.square().sum(1, /*keepdim=*/true), 1e-14));
+    const auto size = static_cast<double>(units.size(0));
+    const torch::Tensor others = 1.0 - at::eye(units.size(0), units.options().requires_grad(false));
+    const torch::Tensor cosines = at::matmul(units, units.t()) * others;
+    return cosines.abs().sum() * (factor / (size * (size - 1.0)));
+  });
+  made.takes_keras_layout_ = true;
+  return made;
+}
+
 Regularizer Regularizer::parse(std::string_view name) {
   const std::string plain = plain_name(name);
   if (plain == "l1") return l1();
   if (plain == "l2") return l2();
   if (plain == "l1l2") return l1_l2(0.01, 0.01);
-  fail<NotFound>("[layers] there is no regularizer \"", name, "\"; there are l1, l2, l1_l2");
+  if (plain == "orthogonalregularizer") return orthogonal();
+  fail<NotFound>("[layers] there is no regularizer \"", name, "\"; there are l1, l2, l1_l2, orthogonal_regularizer");
 }
 
 }  // namespace cohort

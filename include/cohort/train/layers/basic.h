@@ -23,6 +23,8 @@ struct DenseOptions {
   Initializer bias_initializer = Initializer::kZeros;            // the initial values of the bias
   Regularizer kernel_regularizer = {};                           // the weight's cost in the loss
   Regularizer bias_regularizer = {};                             // the bias' cost in the loss
+  Constraint kernel_constraint = {};                             // the condition of the weight after each update
+  Constraint bias_constraint = {};                               // the condition of the bias after each update
   std::string name = {};                                         // empty: the model gives one
   bool trainable = true;                                         // its parameters learn
 };
@@ -35,6 +37,7 @@ struct EmbeddingOptions {
   int64_t output_dim = 0;                                      // size of a row
   Initializer embeddings_initializer = Initializer::kUniform;  // the initial values of the rows
   Regularizer embeddings_regularizer = {};                     // the rows' cost in the loss
+  Constraint embeddings_constraint = {};                       // the condition of the rows after each update
   bool mask_zero = false;                                      // index 0 does not count: it makes a mask
   std::string name = {};                                       // empty: the model gives one
   bool trainable = true;                                       // its parameters learn

@@ -21,6 +21,8 @@ struct Conv2DOptions {
   Initializer bias_initializer = Initializer::kZeros;            // the initial values of the bias
   Regularizer kernel_regularizer = {};                           // the weight's cost in the loss
   Regularizer bias_regularizer = {};                             // the bias' cost in the loss
+  Constraint kernel_constraint = {};                             // the condition of the weight after each update
+  Constraint bias_constraint = {};                               // the condition of the bias after each update
   std::string name = {};                                         // empty: the model gives one
   bool trainable = true;                                         // its parameters learn
 };
@@ -41,6 +43,8 @@ struct DepthwiseConv2DOptions {
   Initializer bias_initializer = Initializer::kZeros;               // the initial values of the biases
   Regularizer depthwise_regularizer = {};                           // the weight's cost in the loss
   Regularizer bias_regularizer = {};                                // the biases' cost in the loss
+  Constraint depthwise_constraint = {};                             // the condition of the weight after each update
+  Constraint bias_constraint = {};                                  // the condition of the biases after each update
   std::string name = {};                                            // empty: the model gives one
   bool trainable = true;                                            // its parameters learn
 };

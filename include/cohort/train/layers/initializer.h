@@ -116,17 +116,25 @@ class Regularizer {
   static Regularizer l1(double l1 = 0.01) { return l1_l2(l1, 0.0); }
   // l2 times the sum of squares.
   static Regularizer l2(double l2 = 0.01) { return l1_l2(0.0, l2); }
-  // Returns the regularizer that Keras calls by this name, with its numbers: "l1", "l2", "l1_l2" (0.01 each). Unknown:
-  // NotFound lists them.
+  // The vectors of a matrix that orthogonal() compares; those of a kernel as Keras has it, [inputs, outputs].
+  enum class Mode { kRows, kColumns };
+  // factor times the mean of the magnitudes of the cosines between the vectors of a matrix. InvalidArgument, at a step:
+  // the parameter has other than two dimensions.
+  static Regularizer orthogonal(double factor = 0.01, Mode mode = Mode::kRows);
+  // Returns the regularizer that Keras calls by this name, with its numbers: "l1", "l2", "l1_l2",
+  // "orthogonal_regularizer" (0.01 each). Unknown: NotFound lists them.
   static Regularizer parse(std::string_view name);
 
   // Returns whether there is one.
   explicit operator bool() const { return static_cast<bool>(function_); }
+  // Returns whether it wants the parameter in Keras' layout, and not as the layer has it.
+  bool takes_keras_layout() const { return takes_keras_layout_; }
   // Returns the cost of the parameter.
   torch::Tensor operator()(const torch::Tensor& parameter) const { return function_(parameter); }
 
  private:
   Function function_;
+  bool takes_keras_layout_ = false;
 };
 
 }  // namespace cohort

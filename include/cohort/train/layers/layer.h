@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cohort/train/layers/activation.h"
+#include "cohort/train/layers/constraint.h"
 #include "cohort/train/layers/initializer.h"
 
 namespace cohort {
@@ -76,7 +77,7 @@ class Layer;
 
 // The value of a layer's option, in a form that files can hold. std::monostate: the option is not set.
 using OptionValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<int64_t>, Activation,
-                                 Initializer, Regularizer, std::vector<Layer>>;
+                                 Initializer, Regularizer, std::vector<Layer>, Constraint>;
 // The options of a layer by the names of its struct's fields, without "name" and "trainable".
 using LayerConfig = std::vector<std::pair<std::string, OptionValue>>;
 

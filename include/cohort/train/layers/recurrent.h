@@ -25,6 +25,9 @@ struct LSTMOptions {
   Regularizer kernel_regularizer = {};                           // the cost of weight_ih in the loss
   Regularizer recurrent_regularizer = {};                        // the cost of weight_hh in the loss
   Regularizer bias_regularizer = {};                             // the cost of bias_ih in the loss
+  Constraint kernel_constraint = {};                             // the condition of weight_ih after each update
+  Constraint recurrent_constraint = {};                          // the condition of weight_hh after each update
+  Constraint bias_constraint = {};                               // the condition of bias_ih after each update
   std::string name = {};                                         // empty: the model gives one
   bool trainable = true;                                         // its parameters learn
 };
@@ -43,6 +46,9 @@ struct GRUOptions {
   Regularizer kernel_regularizer = {};                           // the cost of weight_ih in the loss
   Regularizer recurrent_regularizer = {};                        // the cost of weight_hh in the loss
   Regularizer bias_regularizer = {};                             // the cost of both biases in the loss
+  Constraint kernel_constraint = {};                             // the condition of weight_ih after each update
+  Constraint recurrent_constraint = {};                          // the condition of weight_hh after each update
+  Constraint bias_constraint = {};                               // the condition of both biases after each update
   std::string name = {};                                         // empty: the model gives one
   bool trainable = true;                                         // its parameters learn
 };

@@ -5,13 +5,14 @@
 #include <ATen/Functions.h>
 
 #include "cohort/train/layers/recurrent.h"
+#include "train/layers/constraints.h"
 #include "train/layers/support.h"
 
 namespace cohort {
 
 namespace {
 
-class RecurrentModule final : public LayerModule {
+class RecurrentModule final : public LayerModule, public ConstrainedLayer {
  public:
   RecurrentModule(Recurrence recurrence, const BuildContext& context)
       : recurrence_(std::move(recurrence)), name_(context.name), inputs_(context.input[1]) {
@@ -21,7 +22,11 @@ class RecurrentModule final : public LayerModule {
     recurrence_.kernel_initializer.fill(input_weight_, Fans::of_kernel({inputs_, rows}));
     state_weight_ = register_parameter("weight_hh_l0", torch::empty({rows, units}, context.dtype));
     recurrence_.recurrent_initializer.fill(state_weight_, Fans::of_kernel({units, rows}));
+    constrain_by(recurrence_.kernel_constraint, input_weight_);
+    constrain_by(recurrence_.recurrent_constraint, state_weight_);
     if (recurrence_.use_bias) make_biases(context.dtype);
+    constrain_by(recurrence_.bias_constraint, input_bias_);
+    if (!is_lstm()) constrain_by(recurrence_.bias_constraint, state_bias_);
   }
 
   torch::Tensor forward(const torch::Tensor& input) override {
@@ -132,13 +137,17 @@ Recurrence recurrence_of(RecurrentCell cell, const Options& options) {
           .bias_initializer = options.bias_initializer,
           .kernel_regularizer = options.kernel_regularizer,
           .recurrent_regularizer = options.recurrent_regularizer,
-          .bias_regularizer = options.bias_regularizer};
+          .bias_regularizer = options.bias_regularizer,
+          .kernel_constraint = options.kernel_constraint,
+          .recurrent_constraint = options.recurrent_constraint,
+          .bias_constraint = options.bias_constraint};
 }
 
 }  // namespace
 
 RecurrentKind::RecurrentKind(Recurrence recurrence) : recurrence_(std::move(recurrence)) {
   if (recurrence_.units <= 0) fail_option(type(), "units must be positive, got ", recurrence_.units);
+  if (recurrence_.cell == RecurrentCell::kGru) check_two_biases(type(), recurrence_.bias_constraint);
 }
 
 Shape RecurrentKind::output_shape(const BuildContext& context) const {

@@ -26,6 +26,9 @@ struct Recurrence {
   Regularizer kernel_regularizer = {};
   Regularizer recurrent_regularizer = {};
   Regularizer bias_regularizer = {};
+  Constraint kernel_constraint = {};
+  Constraint recurrent_constraint = {};
+  Constraint bias_constraint = {};
 
   std::string_view type() const { return cell == RecurrentCell::kLstm ? "LSTM" : "GRU"; }
   // Returns the number of rows of the weights.
