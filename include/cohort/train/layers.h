@@ -24,10 +24,13 @@
 #include "cohort/train/layers/layer.h"                // IWYU pragma: export
 #include "cohort/train/layers/layer_normalization.h"  // IWYU pragma: export
 #include "cohort/train/layers/merging.h"              // IWYU pragma: export
+#include "cohort/train/layers/more_activations.h"     // IWYU pragma: export
 #include "cohort/train/layers/more_convolutions.h"    // IWYU pragma: export
+#include "cohort/train/layers/noise.h"                // IWYU pragma: export
 #include "cohort/train/layers/normalization.h"        // IWYU pragma: export
 #include "cohort/train/layers/pooling.h"              // IWYU pragma: export
 #include "cohort/train/layers/pooling_1d.h"           // IWYU pragma: export
+#include "cohort/train/layers/pooling_3d.h"           // IWYU pragma: export
 #include "cohort/train/layers/recurrent.h"            // IWYU pragma: export
 #include "cohort/train/layers/remat.h"                // IWYU pragma: export
 #include "cohort/train/layers/resampling.h"           // IWYU pragma: export

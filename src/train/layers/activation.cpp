@@ -83,8 +83,8 @@ torch::Tensor sparsemax(const torch::Tensor& x) {
 // The activations that are rarer, each an expression.
 torch::Tensor rarer(Activation::Kind kind, const torch::Tensor& x) {
   switch (kind) {
-    case Activation::kHardSilu:
-      return at::hardswish(x);
+    case Activation::kHardSilu:  // at::hardswish has other gradients at -3 and 3 than Keras
+      return x * at::hardtanh(x + 3, 0, 6) / 6;
     case Activation::kHardTanh:
       return at::clamp(x, -1, 1);
     case Activation::kHardShrink:
@@ -93,8 +93,8 @@ torch::Tensor rarer(Activation::Kind kind, const torch::Tensor& x) {
       return at::softshrink(x);
     case Activation::kTanhShrink:
       return x - at::tanh(x);
-    case Activation::kCelu:
-      return at::celu(x);
+    case Activation::kCelu:  // where both halves meet their slopes add up, as in Keras
+      return at::where(x.ge(0), x, at::zeros_like(x)) + at::expm1(at::where(x.le(0), x, at::zeros_like(x)));
     case Activation::kLogSigmoid:
       return at::log_sigmoid(x);
     case Activation::kSquareplus:
@@ -166,7 +166,7 @@ torch::Tensor Activation::operator()(const torch::Tensor& x) const {
     case kRelu:
       return at::relu(x);
     case kRelu6:
-      return at::clamp(x, 0, 6);
+      return at::hardtanh(x, 0, 6);  // at::clamp has slope 1 at both ends
     case kLeakyRelu:
       return at::leaky_relu(x, kLeakySlope);
     case kElu:

@@ -32,17 +32,17 @@ class DropoutKind final : public LayerKind {
 
 }  // namespace
 
+c10::optional<at::Generator> own_generator(const torch::Tensor& like) {
+  Replica* const replica = Replica::current();
+  if (replica == nullptr || replica->device().type() != like.device().type()) return c10::nullopt;
+  return replica->generator();
+}
+
 torch::Tensor drop_out(const torch::Tensor& x, double rate) {
   torch::Tensor kept;
   {
     const torch::NoGradGuard no_grad;
-    Replica* replica = Replica::current();
-    kept = at::empty_like(x);
-    if (replica != nullptr && replica->device().type() == x.device().type()) {
-      kept.bernoulli_(1.0 - rate, replica->generator());
-    } else {
-      kept.bernoulli_(1.0 - rate);
-    }
+    kept = at::empty_like(x).bernoulli_(1.0 - rate, own_generator(x));
     kept.mul_(1.0 / (1.0 - rate));
   }
   return x * kept;

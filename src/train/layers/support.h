@@ -45,8 +45,10 @@ struct Regularized {
 // Adds up what parameters that learn cost; undefined for nothing.
 torch::Tensor penalty_of(std::initializer_list<Regularized> parameters);
 
-// Sets elements to zero with probability `rate`, and lets the others grow by 1 / (1 - rate). Draws from the replica's
-// own generator, outside replicas from LibTorch's default one.
+// Returns the replica's own generator for a tensor of its devices; outside replicas nothing, LibTorch's default one.
+c10::optional<at::Generator> own_generator(const torch::Tensor& like);
+// Sets elements to zero with probability `rate`, and lets the others grow by 1 / (1 - rate). Draws from
+// own_generator().
 torch::Tensor drop_out(const torch::Tensor& x, double rate);
 
 // Returns the rows of a matrix that x numbers, integers, of which this replica has the same number as the others along

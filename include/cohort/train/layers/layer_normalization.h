@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cohort/train/layers/layer.h"
 
@@ -40,5 +41,13 @@ struct GroupNormalizationOptions {
 // Normalises groups of channels of each example over all places: [batch, channels, ...]; parameters weight and bias
 // [channels] (Wu and He, 2018).
 Layer GroupNormalization(const GroupNormalizationOptions& options = {});
+
+struct UnitNormalizationOptions {
+  std::vector<int64_t> axis = {-1};  // the dimensions whose elements are one vector; the batch is 0, the last one -1
+  std::string name = {};             // empty: the model gives one
+};
+// Divides vectors by their length; a vector of zeros stays as it is. InvalidArgument: axis is empty, has the batch, the
+// same dimension twice, or one that the input lacks.
+Layer UnitNormalization(const UnitNormalizationOptions& options = {});
 
 }  // namespace cohort

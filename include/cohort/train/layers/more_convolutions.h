@@ -24,8 +24,11 @@ struct SeparableConv2DOptions {
   Regularizer depthwise_regularizer = {};                           // the first weight's cost in the loss
   Regularizer pointwise_regularizer = {};                           // the second weight's cost in the loss
   Regularizer bias_regularizer = {};                                // the bias' cost in the loss
-  std::string name = {};                                            // empty: the model gives one
-  bool trainable = true;                                            // its parameters learn
+  Constraint depthwise_constraint = {};  // the condition of the first weight after each update
+  Constraint pointwise_constraint = {};  // the condition of the second weight after each update
+  Constraint bias_constraint = {};       // the condition of the bias after each update
+  std::string name = {};                 // empty: the model gives one
+  bool trainable = true;                 // its parameters learn
 };
 // Each channel by itself, then a mixture of the channels at each place; depthwise_weight [channels * depth_multiplier,
 // 1, height, width], pointwise_weight [filters, channels * depth_multiplier, 1, 1], bias [filters].
@@ -45,6 +48,8 @@ struct Conv2DTransposeOptions {
   Initializer bias_initializer = Initializer::kZeros;            // the initial values of the bias
   Regularizer kernel_regularizer = {};                           // the weight's cost in the loss
   Regularizer bias_regularizer = {};                             // the bias' cost in the loss
+  Constraint kernel_constraint = {};                             // the condition of the weight after each update
+  Constraint bias_constraint = {};                               // the condition of the bias after each update
   std::string name = {};                                         // empty: the model gives one
   bool trainable = true;                                         // its parameters learn
 };
@@ -65,6 +70,8 @@ struct Conv1DOptions {
   Initializer bias_initializer = Initializer::kZeros;            // the initial values of the bias
   Regularizer kernel_regularizer = {};                           // the weight's cost in the loss
   Regularizer bias_regularizer = {};                             // the bias' cost in the loss
+  Constraint kernel_constraint = {};                             // the condition of the weight after each update
+  Constraint bias_constraint = {};                               // the condition of the bias after each update
   std::string name = {};                                         // empty: the model gives one
   bool trainable = true;                                         // its parameters learn
 };
@@ -98,11 +105,59 @@ struct Conv3DOptions {
   Initializer bias_initializer = Initializer::kZeros;            // the initial values of the bias
   Regularizer kernel_regularizer = {};                           // the weight's cost in the loss
   Regularizer bias_regularizer = {};                             // the bias' cost in the loss
+  Constraint kernel_constraint = {};                             // the condition of the weight after each update
+  Constraint bias_constraint = {};                               // the condition of the bias after each update
   std::string name = {};                                         // empty: the model gives one
   bool trainable = true;                                         // its parameters learn
 };
 // [batch, channels, depth, height, width] -> [batch, filters, depth', height', width']; weight [filters, channels /
 // groups, depth, height, width].
 Layer Conv3D(const Conv3DOptions& options);
+
+struct Conv1DTransposeOptions {
+  int64_t filters = 0;                // channels of the output; needed
+  int64_t kernel_size = 0;            // needed
+  int64_t strides = 1;                // the number of outputs that an input stands for
+  Padding padding = Padding::kValid;  // kSame: input * strides outputs
+  std::optional<int64_t> output_padding =
+      std::nullopt;                             // more outputs at the end, fewer than strides; unset: Keras' size
+  int64_t dilation_rate = 1;                    // not together with strides above 1
+  Activation activation = Activation::kLinear;  // applied to the output
+  bool use_bias = true;                         // a bias is added
+  Initializer kernel_initializer = Initializer::kGlorotUniform;  // the initial values of the weight
+  Initializer bias_initializer = Initializer::kZeros;            // the initial values of the bias
+  Regularizer kernel_regularizer = {};                           // the weight's cost in the loss
+  Regularizer bias_regularizer = {};                             // the bias' cost in the loss
+  Constraint kernel_constraint = {};                             // the condition of the weight after each update
+  Constraint bias_constraint = {};                               // the condition of the bias after each update
+  std::string name = {};                                         // empty: the model gives one
+  bool trainable = true;                                         // its parameters learn
+};
+// The gradient of Conv1D as a layer: [batch, channels, length] -> [batch, filters, length']; weight [channels, filters,
+// length]. InvalidArgument: a size that is not positive, or padding kCausal.
+Layer Conv1DTranspose(const Conv1DTransposeOptions& options);
+
+struct Conv3DTransposeOptions {
+  int64_t filters = 0;                // channels of the output; needed
+  Size3 kernel_size = 0;              // needed
+  Size3 strides = 1;                  // the number of outputs that an input stands for
+  Padding padding = Padding::kValid;  // kSame: input * strides outputs
+  std::optional<Size3> output_padding =
+      std::nullopt;                             // more outputs at the end, fewer than strides; unset: Keras' size
+  Size3 dilation_rate = 1;                      // not together with strides above 1
+  Activation activation = Activation::kLinear;  // applied to the output
+  bool use_bias = true;                         // a bias is added
+  Initializer kernel_initializer = Initializer::kGlorotUniform;  // the initial values of the weight
+  Initializer bias_initializer = Initializer::kZeros;            // the initial values of the bias
+  Regularizer kernel_regularizer = {};                           // the weight's cost in the loss
+  Regularizer bias_regularizer = {};                             // the bias' cost in the loss
+  Constraint kernel_constraint = {};                             // the condition of the weight after each update
+  Constraint bias_constraint = {};                               // the condition of the bias after each update
+  std::string name = {};                                         // empty: the model gives one
+  bool trainable = true;                                         // its parameters learn
+};
+// The gradient of Conv3D as a layer: [batch, channels, depth, height, width] -> [batch, filters, depth', height',
+// width']; weight [channels, filters, depth, height, width]. InvalidArgument: as Conv1DTranspose.
+Layer Conv3DTranspose(const Conv3DTransposeOptions& options);
 
 }  // namespace cohort

@@ -1,6 +1,8 @@
 // Layers for the steps of sequences.
 #pragma once
 
+#include <cstdint>
+
 #include "cohort/train/layers/layer.h"
 
 namespace cohort {
@@ -10,5 +12,9 @@ Layer Masking(double mask_value = 0.0);
 
 // Applies a layer to each step of [batch, steps, ...], with the same parameters.
 Layer TimeDistributed(const Layer& layer);
+
+// Repeats each example as the n steps of a sequence: [batch, size] -> [batch, n, size]. InvalidArgument: n is not
+// positive, or an example has other dimensions.
+Layer RepeatVector(int64_t n);
 
 }  // namespace cohort

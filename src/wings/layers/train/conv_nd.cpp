@@ -3,6 +3,7 @@
 
 #include "cohort/train/layers/more_convolutions.h"
 #include "ops/convolution.h"
+#include "train/layers/constraints.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -22,9 +23,11 @@ struct ConvolutionN {
   Initializer bias_initializer = Initializer::kZeros;
   Regularizer kernel_regularizer = {};
   Regularizer bias_regularizer = {};
+  Constraint kernel_constraint = {};
+  Constraint bias_constraint = {};
 };
 
-class ConvNModule final : public LayerModule {
+class ConvNModule final : public LayerModule, public ConstrainedLayer {
  public:
   ConvNModule(ConvolutionN convolution, const BuildContext& context)
       : conv_(std::move(convolution)), name_(context.name), channels_(context.input[0]) {
@@ -39,9 +42,11 @@ class ConvNModule final : public LayerModule {
     keras.insert(keras.end(), {channels_ / conv_.groups, conv_.filters});
     weight_ = register_parameter("weight", torch::empty(shape, context.dtype));
     conv_.kernel_initializer.fill(weight_, Fans::of_kernel(keras));
+    constrain_by(conv_.kernel_constraint, weight_);
     if (!conv_.use_bias) return;
     bias_ = register_parameter("bias", torch::empty({conv_.filters}, context.dtype));
     conv_.bias_initializer.fill(bias_, Fans::of_kernel({conv_.filters}));
+    constrain_by(conv_.bias_constraint, bias_);
   }
 
   torch::Tensor forward(const torch::Tensor& input) override {
@@ -150,7 +155,9 @@ Layer make_convolution(std::string_view type, std::string_view base_name, const 
                            .kernel_initializer = options.kernel_initializer,
                            .bias_initializer = options.bias_initializer,
                            .kernel_regularizer = options.kernel_regularizer,
-                           .bias_regularizer = options.bias_regularizer};
+                           .bias_regularizer = options.bias_regularizer,
+                           .kernel_constraint = options.kernel_constraint,
+                           .bias_constraint = options.bias_constraint};
   return Layer(std::make_shared<ConvNKind>(std::move(convolution)), options.name, options.trainable);
 }
 

@@ -1,95 +1,86 @@
-// Conv2DTranspose. The whole gradient of a convolution is computed, and then cut, or filled up with zeros, to Keras'
-// size: with kSame input * strides, of which the padding of the forward convolution is missing at the beginning.
+// Transposed convolutions. The whole gradient of a convolution is computed, and then cut, or filled up with zeros, to
+// Keras' size: with kSame input * strides, of which the padding of the forward convolution is missing at the beginning.
+#include "wings/layers/train/conv_transpose.h"
+
 #include <ATen/Functions.h>
 
-#include <algorithm>
 #include <array>
 
 #include "cohort/train/layers/more_convolutions.h"
 #include "ops/convolution.h"
-#include "train/layers/support.h"
 
 namespace cohort {
 
+ConvTransposeModule::ConvTransposeModule(TransposedConvolution convolution, const BuildContext& context)
+    : conv_(std::move(convolution)), name_(context.name), channels_(context.input[0]) {
+  std::vector<int64_t> shape = {channels_, conv_.filters};
+  std::vector<int64_t> keras;
+  for (const Unwindow& window : conv_.windows) {
+    shape.push_back(window.size);
+    keras.push_back(window.size);
+    strides_.push_back(window.stride);
+    dilation_.push_back(window.dilation);
+  }
+  keras.insert(keras.end(), {conv_.filters, channels_});
+  weight_ = register_parameter("weight", torch::empty(shape, context.dtype));
+  conv_.kernel_initializer.fill(weight_, Fans::of_kernel(keras));
+  constrain_by(conv_.kernel_constraint, weight_);
+  if (!conv_.use_bias) return;
+  bias_ = register_parameter("bias", torch::empty({conv_.filters}, context.dtype));
+  conv_.bias_initializer.fill(bias_, Fans::of_kernel({conv_.filters}));
+  constrain_by(conv_.bias_constraint, bias_);
+}
+
+torch::Tensor ConvTransposeModule::forward(const torch::Tensor& x) {
+  const std::size_t places = conv_.windows.size();
+  check_input(name_, conv_.type, x, static_cast<int64_t>(places) + 2, 1, channels_);
+  std::vector<int64_t> whole, output, borders;
+  for (std::size_t i = 0; i < places; ++i) {
+    const int64_t input = x.size(static_cast<int64_t>(i) + 2);
+    whole.push_back(conv_.windows[i].whole(input));
+    output.push_back(conv_.windows[i].output(input));
+    const int64_t before = conv_.windows[i].before(input);
+    borders.insert(borders.begin(), {-before, output[i] + before - whole[i]});  // the last dimension first
+  }
+  if (x.size(0) == 0) {
+    output.insert(output.begin(), {0, conv_.filters});
+    return empty_from({x, weight_, bias_}, output);
+  }
+  const bool has_one_channel = channels_ == 1 && conv_.filters == 1;
+  const bool is_safe =
+      !has_one_channel &&
+      !is_unsafe_in_half(
+          {.image = whole, .kernel = weight_.sizes().slice(2), .stride = strides_, .dilation = dilation_},
+          /*groups=*/1, /*transposed=*/true);
+  torch::Tensor y = convolve_safely(is_safe, x, weight_, {},
+                                    [&](const torch::Tensor& values, const torch::Tensor& kernel,
+                                        const torch::Tensor& /*bias*/) { return whole_gradient(values, kernel); });
+  y = at::constant_pad_nd(y, borders);
+  if (bias_.defined()) {
+    std::vector<int64_t> shape(places + 2, 1);
+    shape[1] = -1;
+    y = y + bias_.view(shape);
+  }
+  return conv_.activation.overwrite(y);
+}
+
+torch::Tensor ConvTransposeModule::whole_gradient(const torch::Tensor& x, const torch::Tensor& kernel) const {
+  const std::vector<int64_t> none(conv_.windows.size(), 0);
+  switch (none.size()) {
+    case 1:
+      return at::conv_transpose1d(x, kernel, {}, strides_, none, none, /*groups=*/1, dilation_);
+    case 2:
+      return at::conv_transpose2d(x, kernel, {}, strides_, none, none, /*groups=*/1, dilation_);
+    default:
+      return at::conv_transpose3d(x, kernel, {}, strides_, none, none, /*groups=*/1, dilation_);
+  }
+}
+
+torch::Tensor ConvTransposeModule::penalty() const {
+  return penalty_of({{conv_.kernel_regularizer, weight_}, {conv_.bias_regularizer, bias_}});
+}
+
 namespace {
-
-// A transposed convolution along one dimension.
-struct Unwindow {
-  int64_t size = 1;
-  int64_t stride = 1;
-  int64_t dilation = 1;
-  Padding padding = Padding::kValid;
-  std::optional<int64_t> more;  // output_padding
-
-  int64_t reach() const { return (size - 1) * dilation + 1; }
-  int64_t whole(int64_t input) const { return (input - 1) * stride + reach(); }
-  // Returns the number of outputs; -1 for -1.
-  int64_t output(int64_t input) const {
-    if (input < 0) return -1;
-    if (more) return whole(input) - (padding == Padding::kSame ? 2 * (reach() / 2) : 0) + *more;
-    return input * stride + (padding == Padding::kSame ? 0 : std::max<int64_t>(reach() - stride, 0));
-  }
-  // Returns how many elements of the whole lie before the first output.
-  int64_t before(int64_t input) const {
-    return padding == Padding::kSame ? std::max<int64_t>(whole(input) - output(input), 0) / 2 : 0;
-  }
-};
-
-class ConvTransposeModule final : public LayerModule {
- public:
-  ConvTransposeModule(const Conv2DTransposeOptions& options, const std::array<Unwindow, 2>& windows,
-                      const BuildContext& context)
-      : options_(options), windows_(windows), name_(context.name), channels_(context.input[0]) {
-    const int64_t height = options.kernel_size.height;
-    const int64_t width = options.kernel_size.width;
-    weight_ = register_parameter("weight", torch::empty({channels_, options.filters, height, width}, context.dtype));
-    options.kernel_initializer.fill(weight_, Fans::of_kernel({height, width, options.filters, channels_}));
-    if (!options.use_bias) return;
-    bias_ = register_parameter("bias", torch::empty({options.filters}, context.dtype));
-    options.bias_initializer.fill(bias_, Fans::of_kernel({options.filters}));
-  }
-
-  torch::Tensor forward(const torch::Tensor& x) override {
-    check_input(name_, "Conv2DTranspose", x, 4, 1, channels_);
-    if (x.size(0) == 0) {
-      return empty_from({x, weight_, bias_},
-                        {0, options_.filters, windows_[0].output(x.size(2)), windows_[1].output(x.size(3))});
-    }
-    const std::array<int64_t, 2> stride = {windows_[0].stride, windows_[1].stride};
-    const std::array<int64_t, 2> dilation = {windows_[0].dilation, windows_[1].dilation};
-    const std::array<int64_t, 2> whole = {windows_[0].whole(x.size(2)), windows_[1].whole(x.size(3))};
-    const bool has_one_channel = channels_ == 1 && options_.filters == 1;
-    const bool is_safe =
-        !has_one_channel &&
-        !is_unsafe_in_half({.image = whole, .kernel = weight_.sizes().slice(2), .stride = stride, .dilation = dilation},
-                           /*groups=*/1, /*transposed=*/true);
-    torch::Tensor y = convolve_safely(
-        is_safe, x, weight_, {},
-        [&](const torch::Tensor& images, const torch::Tensor& kernel, const torch::Tensor& /*bias*/) {
-          return at::conv_transpose2d(images, kernel, {}, stride, {0, 0}, {0, 0}, /*groups=*/1, dilation);
-        });
-    std::vector<int64_t> borders;
-    for (const std::size_t i : {std::size_t{1}, std::size_t{0}}) {  // the last dimension first
-      const int64_t input = x.size(static_cast<int64_t>(i) + 2);
-      const int64_t before = windows_[i].before(input);
-      borders.push_back(-before);
-      borders.push_back(windows_[i].output(input) + before - windows_[i].whole(input));
-    }
-    y = at::constant_pad_nd(y, borders);
-    if (bias_.defined()) y = y + bias_.view({1, -1, 1, 1});
-    return options_.activation.overwrite(y);
-  }
-  torch::Tensor penalty() const override {
-    return penalty_of({{options_.kernel_regularizer, weight_}, {options_.bias_regularizer, bias_}});
-  }
-
- private:
-  Conv2DTransposeOptions options_;
-  std::array<Unwindow, 2> windows_;
-  std::string name_;
-  int64_t channels_;
-  torch::Tensor weight_, bias_;
-};
 
 class ConvTransposeKind final : public LayerKind {
  public:
@@ -118,7 +109,9 @@ class ConvTransposeKind final : public LayerKind {
     return output;
   }
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
-    return std::make_shared<ConvTransposeModule>(options_, windows(), context);
+    const auto sides = windows();
+    return std::make_shared<ConvTransposeModule>(transposed_convolution(type(), options_, {sides[0], sides[1]}),
+                                                 context);
   }
 
  private:

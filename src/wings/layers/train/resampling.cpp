@@ -1,12 +1,46 @@
 // UpSampling2D, ZeroPadding2D and Cropping2D: images of another size without parameters.
 #include <ATen/Functions.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "cohort/train/layers/resampling.h"
 #include "train/layers/support.h"
 
 namespace cohort {
 
 namespace {
+
+// Keys' kernel with a = -0.5, at a distance from the pixel.
+float keys_kernel(float x) {
+  if (x >= 2.0F) return 0.0F;
+  if (x >= 1.0F) return ((-0.5F * x + 2.5F) * x - 4.0F) * x + 2.0F;
+  return ((1.5F * x - 2.5F) * x) * x + 1.0F;
+}
+
+// Returns how much of each of the `in` rows is in each new one, [in * factor, in]. As in TensorFlow the places are
+// rounded to steps of 1 / 1024, and rows outside have no weight.
+torch::Tensor bicubic_matrix(int64_t in, int64_t factor) {
+  constexpr float kSteps = 1024.0F;
+  const float scale = 1.0F / static_cast<float>(factor);
+  torch::Tensor matrix = at::zeros({in * factor, in});
+  auto weights = matrix.accessor<float, 2>();
+  for (int64_t i = 0; i < in * factor; ++i) {
+    const float place = (static_cast<float>(i) + 0.5F) * scale - 0.5F;
+    const float below = std::floor(place);
+    const float step = std::nearbyint((place - below) * kSteps) / kSteps;
+    const auto middle = static_cast<int64_t>(below);
+    float sum = 0.0F;
+    for (int64_t from = std::max<int64_t>(middle - 1, 0); from <= std::min(middle + 2, in - 1); ++from) {
+      weights[i][from] = keys_kernel(std::abs(static_cast<float>(from - middle) - step));
+      sum += weights[i][from];
+    }
+    for (int64_t from = std::max<int64_t>(middle - 1, 0); from <= std::min(middle + 2, in - 1); ++from) {
+      weights[i][from] /= sum;
+    }
+  }
+  return matrix;
+}
 
 class UpSamplingModule final : public LayerModule {
  public:
@@ -25,6 +59,11 @@ class UpSamplingModule final : public LayerModule {
  private:
   torch::Tensor grow(const torch::Tensor& x, torch::IntArrayRef size) const {
     if (options_.interpolation == UpSampling2DOptions::Interpolation::kNearest) return at::upsample_nearest2d(x, size);
+    if (options_.interpolation == UpSampling2DOptions::Interpolation::kBicubic) {
+      const torch::Tensor rows = bicubic_matrix(x.size(2), options_.size.height).to(x.options().requires_grad(false));
+      const torch::Tensor columns = bicubic_matrix(x.size(3), options_.size.width).to(x.options().requires_grad(false));
+      return at::matmul(at::matmul(rows, x), columns.t());
+    }
     return at::upsample_bilinear2d(x, size, /*align_corners=*/false);
   }
 

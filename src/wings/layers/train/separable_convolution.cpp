@@ -2,6 +2,7 @@
 #include <ATen/Functions.h>
 
 #include "cohort/train/layers/more_convolutions.h"
+#include "train/layers/constraints.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -9,7 +10,7 @@ namespace cohort {
 namespace {
 
 // Both steps of a separable convolution.
-class SeparableConvModule final : public ConvolutionModule {
+class SeparableConvModule final : public ConvolutionModule, public ConstrainedLayer {
  public:
   SeparableConvModule(const SeparableConv2DOptions& options, int64_t channels, const Window2& window,
                       const BuildContext& context)
@@ -26,9 +27,15 @@ class SeparableConvModule final : public ConvolutionModule {
     depthwise_ = register_parameter("depthwise_weight", fast_layout(depthwise));
     pointwise_ = register_parameter("pointwise_weight", torch::empty({options.filters, inner, 1, 1}, context.dtype));
     options.pointwise_initializer.fill(pointwise_, Fans::of_kernel({1, 1, inner, options.filters}));
+    constrain_by(options.depthwise_constraint, depthwise_,
+                 [multiplier = options.depth_multiplier](const torch::Tensor& weight) {
+                   return keras_depthwise(weight, multiplier);
+                 });
+    constrain_by(options.pointwise_constraint, pointwise_);
     if (!options.use_bias) return;
     bias_ = register_parameter("bias", torch::empty({options.filters}, context.dtype));
     options.bias_initializer.fill(bias_, Fans::of_kernel({options.filters}));
+    constrain_by(options.bias_constraint, bias_);
   }
 
   const Activation& activation() const override { return options_.activation; }

@@ -1,4 +1,4 @@
-// Masking and TimeDistributed: layers for the steps of sequences.
+// Masking, TimeDistributed and RepeatVector: layers for the steps of sequences.
 #include <ATen/Functions.h>
 
 #include "cohort/train/layers/sequences.h"
@@ -94,7 +94,45 @@ class TimeDistributedKind final : public LayerKind {
   std::shared_ptr<const LayerKind> kind_;
 };
 
+class RepeatVectorModule final : public LayerModule {
+ public:
+  RepeatVectorModule(int64_t n, const BuildContext& context) : n_(n), name_(context.name) {}
+
+  torch::Tensor forward(const torch::Tensor& x) override {
+    if (x.dim() != 2) fail_called(name_, "RepeatVector", x, "[batch, size]");
+    return x.unsqueeze(1).repeat({1, n_, 1});
+  }
+
+ private:
+  int64_t n_;
+  std::string name_;
+};
+
+class RepeatVectorKind final : public LayerKind {
+ public:
+  explicit RepeatVectorKind(int64_t n) : n_(n) {
+    if (n <= 0) fail_option(type(), "n must be positive, got ", n);
+  }
+  std::string_view type() const override { return "RepeatVector"; }
+  std::string_view base_name() const override { return "repeat_vector"; }
+  Shape output_shape(const BuildContext& context) const override {
+    if (context.input.size() == 1) return {n_, context.input[0]};
+    fail_input(context.name, type(), to_text(context.input) + " an example", "[size]");
+  }
+  std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
+    return std::make_shared<RepeatVectorModule>(n_, context);
+  }
+  std::optional<LayerConfig> config() const override { return LayerConfig{{"n", n_}}; }
+
+ private:
+  int64_t n_;
+};
+
 }  // namespace
+
+Layer RepeatVector(int64_t n) {
+  return Layer(std::make_shared<RepeatVectorKind>(n));
+}
 
 Layer Masking(double mask_value) {
   return Layer(std::make_shared<MaskingKind>(mask_value));
