@@ -19,6 +19,7 @@
 #include "cohort/train/layers/basic.h"                // IWYU pragma: export
 #include "cohort/train/layers/checkpointed.h"         // IWYU pragma: export
 #include "cohort/train/layers/convolution.h"          // IWYU pragma: export
+#include "cohort/train/layers/dot_attention.h"        // IWYU pragma: export
 #include "cohort/train/layers/graph_layer.h"          // IWYU pragma: export
 #include "cohort/train/layers/initializer.h"          // IWYU pragma: export
 #include "cohort/train/layers/layer.h"                // IWYU pragma: export
@@ -34,4 +35,5 @@
 #include "cohort/train/layers/recurrent.h"            // IWYU pragma: export
 #include "cohort/train/layers/remat.h"                // IWYU pragma: export
 #include "cohort/train/layers/resampling.h"           // IWYU pragma: export
+#include "cohort/train/layers/rnn.h"                  // IWYU pragma: export
 #include "cohort/train/layers/sequences.h"            // IWYU pragma: export

@@ -1,0 +1,142 @@
+// ConvLSTM2D: an LSTM over sequences of images whose products are convolutions.
+#include <ATen/Functions.h>
+
+#include "ops/convolution.h"
+#include "train/layers/constraints.h"
+#include "wings/functional/train/rnn.h"
+
+namespace cohort {
+
+namespace {
+
+constexpr std::string_view kConvLstm = "ConvLSTM2D";
+
+// Returns the windows over the inputs.
+Window2 input_window(const ConvLSTM2DOptions& options) {
+  return make_window(options.kernel_size, options.strides, options.dilation_rate, options.padding);
+}
+
+class ConvLstmCellModule final : public RNNCellModule, public ConstrainedLayer {
+ public:
+  ConvLstmCellModule(const ConvLSTM2DOptions& options, const BuildContext& context)
+      : options_(options), name_(context.name), channels_(context.input[0]) {
+    const int64_t height = options.kernel_size.height;
+    const int64_t width = options.kernel_size.width;
+    const int64_t rows = 4 * options.filters;
+    input_weight_ = register_parameter("weight_ih", torch::empty({rows, channels_, height, width}, context.dtype));
+    options.kernel_initializer.fill(input_weight_, Fans::of_kernel({height, width, channels_, rows}));
+    state_weight_ =
+        register_parameter("weight_hh", torch::empty({rows, options.filters, height, width}, context.dtype));
+    options.recurrent_initializer.fill(state_weight_, Fans::of_kernel({height, width, options.filters, rows}));
+    constrain_by(options.kernel_constraint, input_weight_);
+    constrain_by(options.recurrent_constraint, state_weight_);
+    if (!options.use_bias) return;
+    bias_ = register_parameter("bias", torch::empty({rows}, context.dtype));
+    options.bias_initializer.fill(bias_, Fans::of_kernel({rows}));
+    constrain_by(options.bias_constraint, bias_);
+    if (!options.unit_forget_bias) return;
+    const torch::NoGradGuard no_grad;
+    bias_.slice(0, options.filters, 2 * options.filters).fill_(1.0);
+  }
+
+  torch::Tensor step(const torch::Tensor& x, std::vector<torch::Tensor>& states, RNNCellMemo& memo) override {
+    check_input(name_, kConvLstm, x, 4, 1, channels_);
+    const Window2 window = input_window(options_);
+    if (states.empty()) {
+      states.assign(
+          2, at::zeros({x.size(0), options_.filters, window.height.output(x.size(2)), window.width.output(x.size(3))},
+                       x.options().requires_grad(false)));
+    }
+    draw_masks(memo, is_training(), x, states[0], {.input = options_.dropout, .state = options_.recurrent_dropout});
+    const Window2 same = make_window(options_.kernel_size, 1, 1, Padding::kSame);
+    const torch::Tensor sums = convolved(masked(x, memo.tensors[0]), input_weight_, bias_, window) +
+                               convolved(masked(states[0], memo.tensors[1]), state_weight_, {}, same);
+    const std::vector<torch::Tensor> gates = sums.chunk(4, 1);
+    const Activation& open = options_.recurrent_activation;
+    states[1] = open(gates[1]) * states[1] + open(gates[0]) * options_.activation(gates[2]);
+    states[0] = open(gates[3]) * options_.activation(states[1]);
+    return states[0];
+  }
+
+  torch::Tensor penalty() const override {
+    return penalty_of({{options_.kernel_regularizer, input_weight_},
+                       {options_.recurrent_regularizer, state_weight_},
+                       {options_.bias_regularizer, bias_}});
+  }
+
+ private:
+  static torch::Tensor convolved(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
+                                 const Window2& window) {
+    if (x.size(0) == 0) {
+      return empty_from({x, weight, bias},
+                        {0, weight.size(0), window.height.output(x.size(2)), window.width.output(x.size(3))});
+    }
+    return convolve_images(x, weight, bias, window, /*groups=*/1);
+  }
+
+  ConvLSTM2DOptions options_;
+  std::string name_;
+  int64_t channels_;
+  torch::Tensor input_weight_, state_weight_, bias_;
+};
+
+class ConvLstmCellKind final : public RNNCellKind {
+ public:
+  explicit ConvLstmCellKind(ConvLSTM2DOptions options) : options_(std::move(options)) {
+    if (options_.filters <= 0) fail_option(kConvLstm, "filters must be positive, got ", options_.filters);
+    check_images_window(kConvLstm, options_.kernel_size, options_.strides, options_.dilation_rate, options_.padding);
+    check_dropout(kConvLstm, {.input = options_.dropout, .state = options_.recurrent_dropout});
+  }
+  std::string_view type() const override { return kConvLstm; }
+  std::string_view base_name() const override { return "conv_lstm2d"; }
+  Shape output_shape(const BuildContext& context) const override {
+    const Shape image = image_shape(context, kConvLstm, /*may_add_channel=*/false);
+    if (image[0] <= 0) {
+      fail_input(context.name, kConvLstm, to_text(context.input) + " a step", "a number of channels that is known");
+    }
+    return window_output(context, kConvLstm, image, options_.filters, input_window(options_));
+  }
+  std::vector<Shape> state_shapes(const BuildContext& context) const override {
+    return std::vector<Shape>(2, output_shape(context));
+  }
+  std::shared_ptr<RNNCellModule> build_cell(const BuildContext& context) const override {
+    return std::make_shared<ConvLstmCellModule>(options_, context);
+  }
+
+ private:
+  ConvLSTM2DOptions options_;
+};
+
+std::vector<int64_t> both(const Size2& size) {
+  return {size.height, size.width};
+}
+
+}  // namespace
+
+Layer ConvLSTM2D(const ConvLSTM2DOptions& options) {
+  LayerConfig config = {{"filters", options.filters},
+                        {"kernel_size", both(options.kernel_size)},
+                        {"strides", both(options.strides)},
+                        {"padding", std::string(options.padding == Padding::kSame ? "same" : "valid")},
+                        {"dilation_rate", both(options.dilation_rate)},
+                        {"activation", options.activation},
+                        {"recurrent_activation", options.recurrent_activation},
+                        {"use_bias", options.use_bias},
+                        {"unit_forget_bias", options.unit_forget_bias},
+                        {"kernel_initializer", options.kernel_initializer},
+                        {"recurrent_initializer", options.recurrent_initializer},
+                        {"bias_initializer", options.bias_initializer},
+                        {"kernel_regularizer", options.kernel_regularizer},
+                        {"recurrent_regularizer", options.recurrent_regularizer},
+                        {"bias_regularizer", options.bias_regularizer},
+                        {"kernel_constraint", options.kernel_constraint},
+                        {"recurrent_constraint", options.recurrent_constraint},
+                        {"bias_constraint", options.bias_constraint},
+                        {"dropout", options.dropout},
+                        {"recurrent_dropout", options.recurrent_dropout}};
+  return make_rnn(
+      {.type = kConvLstm, .base_name = "conv_lstm2d", .config = with_rnn_config(std::move(config), options)},
+      std::make_shared<ConvLstmCellKind>(options), rnn_options(options));
+}
+
+}  // namespace cohort

@@ -1,0 +1,79 @@
+// What RNN, its presets and the cells have in common.
+#pragma once
+
+#include <ATen/Functions.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/train/layers/rnn.h"
+#include "train/layers/support.h"
+
+namespace cohort {
+
+// A preset of RNN: the names of the sort, and its options as files hold them.
+struct RecurrentSort {
+  std::string_view type;
+  std::string_view base_name;
+  LayerConfig config;
+};
+
+// Makes the layer that runs a cell.
+Layer make_rnn(RecurrentSort sort, std::shared_ptr<const RNNCellKind> cell, const RNNOptions& options);
+
+// Returns the sort of a layer as that of a cell. InvalidArgument: it is none.
+std::shared_ptr<const RNNCellKind> cell_kind(std::string_view asking, const Layer& layer);
+
+// The shares that dropout sets to zero.
+struct CellDropout {
+  double input = 0.0;
+  double state = 0.0;
+};
+
+// Draws the masks of dropout for x and for a state before the first step: the memo has two tensors then, which are
+// undefined where there is none.
+inline void draw_masks(RNNCellMemo& memo, bool training, const torch::Tensor& x, const torch::Tensor& state,
+                       const CellDropout& dropout) {
+  if (!memo.tensors.empty()) return;
+  const auto mask = [&](const torch::Tensor& like, double rate) {
+    return training && rate > 0.0 ? drop_out(at::ones_like(like.detach()), rate) : torch::Tensor();
+  };
+  memo.tensors = {mask(x, dropout.input), mask(state, dropout.state)};
+}
+
+inline torch::Tensor masked(const torch::Tensor& x, const torch::Tensor& mask) {
+  return mask.defined() ? x * mask : x;
+}
+
+// Fails with InvalidArgument for a share that is not in [0, 1).
+inline void check_dropout(std::string_view type, const CellDropout& dropout) {
+  for (const auto& [name, rate] :
+       {std::pair("dropout", dropout.input), std::pair("recurrent_dropout", dropout.state)}) {
+    if (!(rate >= 0.0 && rate < 1.0)) fail_option(type, name, " must be in [0, 1), got ", rate);
+  }
+}
+
+// Takes over the options of RNN that its presets have, too.
+template <typename Options>
+RNNOptions rnn_options(const Options& options) {
+  return {.return_sequences = options.return_sequences,
+          .return_state = options.return_state,
+          .go_backwards = options.go_backwards,
+          .zero_output_for_mask = options.zero_output_for_mask,
+          .name = options.name,
+          .trainable = options.trainable};
+}
+
+// Appends the options of RNN.
+template <typename Options>
+LayerConfig with_rnn_config(LayerConfig config, const Options& options) {
+  config.emplace_back("return_sequences", options.return_sequences);
+  config.emplace_back("return_state", options.return_state);
+  config.emplace_back("go_backwards", options.go_backwards);
+  config.emplace_back("zero_output_for_mask", options.zero_output_for_mask);
+  return config;
+}
+
+}  // namespace cohort
