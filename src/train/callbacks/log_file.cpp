@@ -25,7 +25,8 @@ std::ofstream open_log(const std::filesystem::path& file, std::ios::openmode mod
                     is_pipe && error == ENXIO ? "it is a pipe that nobody reads" : std::strerror(error));
 }
 
-void write_log(std::ofstream& stream, const std::string& text, const std::filesystem::path& file, std::string_view who) {
+void write_log(std::ofstream& stream, const std::string& text, const std::filesystem::path& file,
+               std::string_view who) {
   stream << text << std::flush;
   if (!stream)
     fail<Unavailable>("[callbacks] ", who, ": ", file.string(), " cannot be written: ", std::strerror(errno));

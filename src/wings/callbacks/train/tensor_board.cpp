@@ -66,7 +66,8 @@ class Board final : public Callback {
 
   void on_test_end(const RunInfo& run, const Logs& logs) override {
     if (!writes(run)) return;
-    for (const auto& [name, value] : logs) validation().scalar("evaluation_" + name + "_vs_iterations", value, run.step);
+    for (const auto& [name, value] : logs)
+      validation().scalar("evaluation_" + name + "_vs_iterations", value, run.step);
     validation().flush();
   }
 
@@ -74,7 +75,9 @@ class Board final : public Callback {
   static bool writes(const RunInfo& run) { return run.model.strategy().should_save_summary(); }
 
   SummaryWriter& train() { return train_ ? *train_ : train_.emplace(options_.log_dir / "train"); }
-  SummaryWriter& validation() { return validation_ ? *validation_ : validation_.emplace(options_.log_dir / "validation"); }
+  SummaryWriter& validation() {
+    return validation_ ? *validation_ : validation_.emplace(options_.log_dir / "validation");
+  }
 
   TensorBoardOptions options_;
   std::optional<SummaryWriter> train_;

@@ -233,8 +233,8 @@ std::map<std::string, std::map<int64_t, double>> curves_of(const std::filesystem
 TEST_F(FilesTest, TensorBoardHasKerasTags) {
   Sequential made = model();
   const CallbackPtr board = TensorBoard({.log_dir = folder_, .histogram_freq = 2, .update_freq = 2});
-  const History history = made.fit(
-      data(), {.epochs = 2, .validation_data = data(), .callbacks = {board}, .verbose = Verbose::kSilent});
+  const History history =
+      made.fit(data(), {.epochs = 2, .validation_data = data(), .callbacks = {board}, .verbose = Verbose::kSilent});
   const auto train = curves_of(folder_ / "train"), validation = curves_of(folder_ / "validation");
   EXPECT_NEAR(train.at("epoch_loss").at(1), history["loss"][1], 1e-6);
   EXPECT_NEAR(train.at("epoch_mae").at(0), history["mae"][0], 1e-6);
