@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include "cohort/train/more_callbacks.h"
 #include "tests/equivalence/mesh_runs.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"

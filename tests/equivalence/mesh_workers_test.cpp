@@ -3,6 +3,7 @@
 #include "tests/equivalence/mesh_workers.h"
 
 #include "cohort/models/layouts.h"
+#include "cohort/train/more_callbacks.h"
 #include "tests/equivalence/sequence_runs.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"

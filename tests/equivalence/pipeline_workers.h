@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cohort/cluster/multi_worker_pipeline.h"
+#include "cohort/train/more_callbacks.h"
 #include "tests/equivalence/mesh_workers.h"
 #include "tests/support/files.h"
 

@@ -3,6 +3,7 @@
 #include "base/access.h"
 #include "checkpoint/reader.h"
 #include "checkpoint/wholes_on_chief.h"
+#include "cohort/train/more_callbacks.h"
 #include "strategy/core.h"
 #include "tests/equivalence/mesh_workers.h"
 #include "tests/equivalence/pipeline_workers.h"

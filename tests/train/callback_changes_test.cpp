@@ -9,6 +9,7 @@
 #include "cohort/dataset.h"
 #include "cohort/error.h"
 #include "cohort/train/model.h"
+#include "cohort/train/more_callbacks.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 

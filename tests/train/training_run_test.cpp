@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
-#include "cohort/train/callbacks.h"
 #include "cohort/train/layers.h"
 #include "cohort/train/model.h"
+#include "cohort/train/more_callbacks.h"
 #include "tests/support/files.h"
 
 namespace cohort::training_run_test {

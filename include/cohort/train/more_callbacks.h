@@ -1,4 +1,4 @@
-// Callbacks that watch and steer a training:
+// Callbacks that save, watch and steer a training:
 //
 //   model.fit(train, {.epochs = 50, .validation_data = test,
 //                     .callbacks = {EarlyStopping({.patience = 3}), CSVLogger({.file = "run.csv"})}});
@@ -69,6 +69,44 @@ struct TerminateOnNaNOptions {
 // Ends training when the loss is no longer finite. It looks after every batch on CPUs, and elsewhere after every 16th
 // and at the end of the epoch, because looking waits for the device.
 CallbackPtr TerminateOnNaN(const TerminateOnNaNOptions& options = {});
+
+struct BackupAndRestoreOptions {
+  std::filesystem::path directory;  // a folder for these backups alone
+  // Batches between backups; 0: one at the end of every epoch.
+  int64_t save_freq = 0;
+  // With true, the backups are removed when fit() has come to its end.
+  bool delete_checkpoint = true;
+  // With true, a SIGTERM on any worker makes all workers save after the same step and fit() throw Preempted.
+  bool save_before_preemption = false;
+  // Asked before every step: returns whether there is another sign of a preemption. It has to be quick, and thread-safe
+  // if workers are threads.
+  std::function<bool()> preempted = {};
+  // With true, each worker writes the tensors that it has, and reads what it needs: no worker gathers parameters or
+  // slots that the replicas share or that are cut. The directory has to be on a file system that all workers reach.
+  bool sharded = false;
+};
+// Makes a run that was interrupted go on where its last backup was, bit for bit, also in the middle of an epoch. A
+// backup has the weights, the optimizer, the learning rate, the random states, the position of the input, the metrics
+// so far, the states of the callbacks and whether one of them has stopped the training. The two latest backups are kept
+// in case one is damaged. With another number of workers or replicas the epoch is begun anew, because the input is
+// divided differently. The chief writes and reads, unless it is sharded. FailedPrecondition: a worker does not see the
+// directory of sharded backups.
+CallbackPtr BackupAndRestore(const BackupAndRestoreOptions& options);
+
+struct ModelCheckpointOptions {
+  // A name with places for the epoch (from 1) and the logs: "run/{epoch:02d}-{val_loss:.2f}.safetensors". With weights
+  // only it is a file, otherwise a checkpoint's folder (read_checkpoint).
+  std::string filepath;
+  std::string monitor = "val_loss";       // the log to watch, for save_best_only
+  bool save_best_only = false;            // save only when the monitored number has improved
+  bool save_weights_only = false;         // save the weights alone, in one file; else everything that a restart needs
+  MonitorMode mode = MonitorMode::kAuto;  // tells which of two values is better
+  int64_t save_freq = 0;                  // batches between two, over the epochs; 0: at the end of every epoch
+  std::optional<double> initial_value_threshold = std::nullopt;  // a number that the first one has to improve upon
+};
+// Saves the model while it trains (Keras' ModelCheckpoint). InvalidArgument: filepath is empty, or has a place that
+// nothing fills; save_best_only with a save_freq monitors a log that is not there within an epoch, such as "val_loss".
+CallbackPtr ModelCheckpoint(const ModelCheckpointOptions& options);
 
 // Appends a line of metrics (append_metrics) for every epoch of training and every evaluation.
 CallbackPtr MetricsWriter(std::filesystem::path file);

@@ -67,4 +67,17 @@ void Monitor::require_measured(const Model& model) const {
                         "save_freq saves; monitor the loss or a metric of the training, or leave save_freq at 0");
 }
 
+void save_if_best(const StrategyCore& core, Best& best, std::optional<double> number,
+                  const std::function<void()>& save) {
+  const Best before = best;
+  const bool improved = number && best.take(*number);
+  if (core.text_from_chief(improved ? "yes" : "no") != "yes") return;
+  try {
+    save();
+  } catch (...) {
+    best = before;  // a number that could not be saved is not the best
+    throw;
+  }
+}
+
 }  // namespace cohort

@@ -2,6 +2,7 @@
 // it, for Keras' callbacks and for a Controller's actions.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -35,6 +36,10 @@ class Best {
   double min_delta_ = 0.0;
   std::optional<double> number_;
 };
+
+// Calls save() on all workers if the chief's number is the best so far. Collective.
+void save_if_best(const StrategyCore& core, Best& best, std::optional<double> number,
+                  const std::function<void()>& save);
 
 // Returns the chief's number on every worker, so that all decide alike where their numbers differ. Collective.
 std::optional<double> number_from_chief(const StrategyCore& core, std::optional<double> mine);

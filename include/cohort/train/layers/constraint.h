@@ -1,4 +1,4 @@
-// Conditions that parameters are made to keep after each update.
+// Conditions that parameters are made to keep after each update. The wing layers has them; without it there is none.
 #pragma once
 
 #include <torch/types.h>
@@ -49,7 +49,7 @@ class Constraint {
   // Makes norms larger or smaller. InvalidArgument: a number is out of its range, or axis is empty.
   Constraint(MinMaxNorm options);  // NOLINT(google-explicit-constructor)
   // Makes negative numbers 0.
-  Constraint(NonNeg) : kind_(NonNeg{}) {}  // NOLINT(google-explicit-constructor)
+  Constraint(NonNeg options);  // NOLINT(google-explicit-constructor)
   // Makes all norms 1. InvalidArgument: axis is empty.
   Constraint(UnitNorm options);  // NOLINT(google-explicit-constructor)
   // Takes the one of this name, as parse(); implicit, so that {.kernel_constraint = "non_neg"} reads well.
@@ -66,10 +66,11 @@ class Constraint {
   // Returns what it is, with its options.
   const Kind& kind() const { return kind_; }
   // Returns the value that a parameter in Keras' layout gets. InvalidArgument: the parameter lacks a dimension of axis.
-  torch::Tensor operator()(const torch::Tensor& parameter) const;
+  torch::Tensor operator()(const torch::Tensor& parameter) const { return apply_(parameter); }
 
  private:
   Kind kind_;
+  Function apply_;
 };
 
 }  // namespace cohort

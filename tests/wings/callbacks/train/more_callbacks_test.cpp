@@ -62,6 +62,78 @@ class FilesTest : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
+TEST_F(FilesTest, APreemptionBetweenTwoCallsOfACallbackIsNotHeardByIt) {
+  const auto train = [&](std::function<bool()> preempted, Calls& calls) {
+    Sequential made = model();
+    made.compile({.optimizer = "adam", .loss = "mse", .steps_per_execution = 2});
+    const CallbackPtr backup =
+        BackupAndRestore({.directory = (folder_ / "backup").string(), .preempted = std::move(preempted)});
+    made.fit(data(5), {.epochs = 2, .callbacks = {calls.callback(), backup}, .verbose = Verbose::kSilent});
+  };
+  Calls whole;
+  train({}, whole);
+  for (const int batches : {2, 3, 4, 6, 7}) {
+    Calls calls;
+    int asked = 0;
+    EXPECT_THROW(train([&] { return ++asked >= batches; }, calls), Preempted) << batches;
+    train({}, calls);
+    EXPECT_EQ(calls.text, whole.text) << batches;
+  }
+}
+
+TEST_F(FilesTest, ACheckpointIsSavedAfterTheStepsAmongWhichItIsDue) {
+  std::vector<int64_t> saved;
+  Sequential made = model();
+  made.compile({.optimizer = "adam", .loss = "mse", .steps_per_execution = 2});
+  const CallbackPtr look = LambdaCallback({.on_batch_begin = [&](const RunInfo& info) {
+    if (std::filesystem::remove(folder_ / "weights.safetensors")) saved.push_back(info.step);
+  }});
+  made.fit(data(9), {.callbacks = {look, ModelCheckpoint({.filepath = (folder_ / "weights.safetensors").string(),
+                                                          .save_weights_only = true,
+                                                          .save_freq = 3})},
+                     .verbose = Verbose::kSilent});
+  EXPECT_EQ(saved, (std::vector<int64_t>{4, 6})) << "due at 3, 6 and 9, the last of which is the end";
+}
+
+// An update takes place in every fourth batch only, but batches are what save_freq counts.
+TEST_F(FilesTest, SaveFreqCountsBatchesOverTheEpochs) {
+  Sequential made = model(SGD({.learning_rate = 0.05, .gradient = {.gradient_accumulation_steps = 4}}));
+  made.fit(data(5), {.epochs = 3,
+                     .callbacks = {ModelCheckpoint({.filepath = (folder_ / "{epoch}-{batch}.safetensors").string(),
+                                                    .save_weights_only = true,
+                                                    .save_freq = 3})},
+                     .verbose = Verbose::kSilent});
+  std::vector<std::string> saved;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) saved.push_back(entry.path().stem().string());
+  std::sort(saved.begin(), saved.end());
+  EXPECT_EQ(saved, (std::vector<std::string>{"1-3", "2-1", "2-4", "3-2", "3-5"}));
+}
+
+TEST_F(FilesTest, WhatCannotBeMonitoredWithinAnEpochIsRefusedBeforeTheTraining) {
+  const auto train = [&](const std::string& monitor, int64_t save_freq) {
+    int batches = 0;
+    const CallbackPtr count = LambdaCallback({.on_batch_begin = [&](const RunInfo&) { ++batches; }});
+    const CallbackPtr save = ModelCheckpoint({.filepath = (folder_ / "best.safetensors").string(),
+                                              .monitor = monitor,
+                                              .save_best_only = true,
+                                              .save_weights_only = true,
+                                              .mode = MonitorMode::kMin,
+                                              .save_freq = save_freq});
+    try {
+      model().fit(data(), {.validation_data = data(), .callbacks = {count, save}, .verbose = Verbose::kSilent});
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(batches, 0);
+      return std::string(error.what());
+    }
+    return std::string(std::filesystem::remove(folder_ / "best.safetensors") ? "saved" : "");
+  };
+  EXPECT_NE(train("val_loss", 3).find("\"val_loss\""), std::string::npos);
+  EXPECT_NE(train("nosuch", 3).find("\"nosuch\""), std::string::npos);
+  EXPECT_EQ(train("loss", 3), "saved");
+  EXPECT_EQ(train("mae", 3), "saved");
+  EXPECT_EQ(train("val_loss", 0), "saved");
+}
+
 TEST(EarlyStoppingTest, WaitsForItsPatience) {
   const auto epochs = [](std::vector<double> values, const EarlyStoppingOptions& options) {
     const auto size = static_cast<int64_t>(values.size());

@@ -4,7 +4,6 @@
 #include <ATen/Functions.h>
 
 #include "base/fail.h"
-#include "train/layers/constraints.h"
 #include "train/layers/support.h"
 
 namespace cohort {
@@ -26,30 +25,15 @@ torch::Tensor norms_of(const torch::Tensor& x, const std::vector<int64_t>& axis)
   return x.square().sum(axis, /*keepdim=*/true).sqrt();
 }
 
-struct Constrain {
-  const torch::Tensor& x;
-
-  torch::Tensor operator()(std::monostate) const { return x; }
-  torch::Tensor operator()(const MaxNorm& options) const {
-    const torch::Tensor norms = norms_of(x, options.axis);
-    return x * (at::clamp(norms, 0.0, options.max_value) / (norms + kEpsilon));
-  }
-  torch::Tensor operator()(const MinMaxNorm& options) const {
-    const torch::Tensor norms = norms_of(x, options.axis);
-    const torch::Tensor wanted =
-        at::clamp(norms, options.min_value, options.max_value) * options.rate + norms * (1.0 - options.rate);
-    return x * (wanted / (norms + kEpsilon));
-  }
-  torch::Tensor operator()(NonNeg) const { return at::relu(x); }
-  torch::Tensor operator()(const UnitNorm& options) const { return x / (norms_of(x, options.axis) + kEpsilon); }
-  torch::Tensor operator()(const Constraint::Function& function) const { return function(x); }
-};
-
 }  // namespace
 
 Constraint::Constraint(MaxNorm options) {
   check_axis("MaxNorm", options.axis);
   if (!(options.max_value >= 0.0)) fail_option("MaxNorm", "max_value must be 0 or more, got ", options.max_value);
+  apply_ = [options](const torch::Tensor& x) {
+    const torch::Tensor norms = norms_of(x, options.axis);
+    return x * (at::clamp(norms, 0.0, options.max_value) / (norms + kEpsilon));
+  };
   kind_ = std::move(options);
 }
 
@@ -62,17 +46,25 @@ Constraint::Constraint(MinMaxNorm options) {
   if (!(options.rate >= 0.0 && options.rate <= 1.0)) {
     fail_option("MinMaxNorm", "rate must be in [0, 1], got ", options.rate);
   }
+  apply_ = [options](const torch::Tensor& x) {
+    const torch::Tensor norms = norms_of(x, options.axis);
+    const torch::Tensor wanted =
+        at::clamp(norms, options.min_value, options.max_value) * options.rate + norms * (1.0 - options.rate);
+    return x * (wanted / (norms + kEpsilon));
+  };
   kind_ = std::move(options);
 }
+
+Constraint::Constraint(NonNeg options) : kind_(options), apply_([](const torch::Tensor& x) { return at::relu(x); }) {}
 
 Constraint::Constraint(UnitNorm options) {
   check_axis("UnitNorm", options.axis);
+  apply_ = [options](const torch::Tensor& x) { return x / (norms_of(x, options.axis) + kEpsilon); };
   kind_ = std::move(options);
 }
 
-Constraint::Constraint(Function function) {
-  if (!function) fail_option("Constraint", "the function is empty");
-  kind_ = std::move(function);
+Constraint::Constraint(Function function) : kind_(function), apply_(std::move(function)) {
+  if (!apply_) fail_option("Constraint", "the function is empty");
 }
 
 Constraint Constraint::parse(std::string_view name) {
@@ -83,23 +75,6 @@ Constraint Constraint::parse(std::string_view name) {
   if (plain == "unitnorm") return UnitNorm{};
   fail<NotFound>("[layers] there is no constraint \"", name,
                  "\"; there are max_norm, min_max_norm, non_neg, unit_norm");
-}
-
-torch::Tensor Constraint::operator()(const torch::Tensor& parameter) const {
-  return std::visit(Constrain{parameter}, kind_);
-}
-
-void check_two_biases(std::string_view type, const Constraint& constraint) {
-  if (!constraint || std::holds_alternative<NonNeg>(constraint.kind())) return;
-  fail_option(type, "bias_constraint must be NonNeg, because the bias of Keras is two vectors here");
-}
-
-torch::Tensor keras_kernel(const torch::Tensor& weight) {
-  return weight.dim() < 2 ? weight : weight.movedim(at::IntArrayRef{0, 1}, at::IntArrayRef{-1, -2});
-}
-
-torch::Tensor keras_depthwise(const torch::Tensor& weight, int64_t multiplier) {
-  return weight.view({weight.size(0) / multiplier, multiplier, weight.size(2), weight.size(3)}).permute({2, 3, 0, 1});
 }
 
 }  // namespace cohort
