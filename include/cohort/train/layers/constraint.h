@@ -15,11 +15,13 @@ namespace cohort {
 // and that of a convolution [places..., inputs, outputs]. So 0 gives each unit of Dense a norm, and {0, 1, 2} each
 // filter of Conv2D.
 
+// Norms are at most this.
 struct MaxNorm {
   double max_value = 2.0;           // the largest norm, 0 or more
   std::vector<int64_t> axis = {0};  // the dimensions over which a norm is taken
 };
 
+// Norms are between two numbers, or come nearer to them.
 struct MinMaxNorm {
   double min_value = 0.0;           // the smallest norm, 0 or more
   double max_value = 1.0;           // the largest norm
@@ -27,8 +29,10 @@ struct MinMaxNorm {
   std::vector<int64_t> axis = {0};  // the dimensions over which a norm is taken
 };
 
+// No number is negative.
 struct NonNeg {};
 
+// Norms are 1.
 struct UnitNorm {
   std::vector<int64_t> axis = {0};  // the dimensions over which a norm is taken
 };
