@@ -1,6 +1,7 @@
 // Recovery and ConditionalAction. EarlyStop and BestCheckpoint share their implementations with Keras' callbacks
 // (callbacks/early_stopping.cpp, callbacks/checkpoints.cpp).
 #include "cohort/train/actions.h"
+#include "cohort/train/model.h"
 
 #include <cmath>
 #include <utility>
