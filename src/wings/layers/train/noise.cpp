@@ -91,10 +91,10 @@ class AlphaDropoutModule final : public ElementNoise {
   }
 };
 
-template <typename Module, typename Options>
+template <typename Module>
 class ElementNoiseKind final : public LayerKind {
  public:
-  ElementNoiseKind(const Options& options, double Options::*amount) : amount_(options.*amount) {
+  explicit ElementNoiseKind(double amount) : amount_(amount) {
     if constexpr (Module::kType == GaussianNoiseModule::kType) {
       if (!(amount_ >= 0.0)) fail_option(type(), "stddev must be 0 or more, got ", amount_);
     } else {
@@ -174,9 +174,9 @@ class SpatialDropoutKind final : public LayerKind {
   bool channels_first_;
 };
 
-template <typename Module, typename Options>
-Layer make_noise(const Options& options, double Options::*amount) {
-  return Layer(std::make_shared<ElementNoiseKind<Module, Options>>(options, amount), options.name);
+template <typename Module>
+Layer make_noise(double amount, const std::string& name) {
+  return Layer(std::make_shared<ElementNoiseKind<Module>>(amount), name);
 }
 
 }  // namespace
@@ -206,7 +206,7 @@ Layer SpatialDropout3D(double rate) {
 }
 
 Layer GaussianNoise(const GaussianNoiseOptions& options) {
-  return make_noise<GaussianNoiseModule>(options, &GaussianNoiseOptions::stddev);
+  return make_noise<GaussianNoiseModule>(options.stddev, options.name);
 }
 
 Layer GaussianNoise(double stddev) {
@@ -214,7 +214,7 @@ Layer GaussianNoise(double stddev) {
 }
 
 Layer GaussianDropout(const GaussianDropoutOptions& options) {
-  return make_noise<GaussianDropoutModule>(options, &GaussianDropoutOptions::rate);
+  return make_noise<GaussianDropoutModule>(options.rate, options.name);
 }
 
 Layer GaussianDropout(double rate) {
@@ -222,7 +222,7 @@ Layer GaussianDropout(double rate) {
 }
 
 Layer AlphaDropout(const AlphaDropoutOptions& options) {
-  return make_noise<AlphaDropoutModule>(options, &AlphaDropoutOptions::rate);
+  return make_noise<AlphaDropoutModule>(options.rate, options.name);
 }
 
 Layer AlphaDropout(double rate) {
