@@ -3,9 +3,11 @@
 
 usage: names.py PAGE --source FILE     writes a C++ source that names each of them; the build compiles it
        names.py PAGE --check COHORT    checks the form of the tables, and their flags against COHORT describe
+       names.py PAGE --tensorflow LIST checks that the tables have the names of TensorFlow in LIST, and no others
 
 A row is | TensorFlow | Cohort | note |. The second cell begins with a name in backquotes or with "no: " and a reason, and
 whatever stands in backquotes in it is a name: `--flag`, or one of namespace cohort. The source says with #line in which row.
+A name of TensorFlow is that of the table, a dot and what the first cell has in backquotes. scripts/tensorflow-names writes LIST.
 """
 import argparse
 import collections
@@ -17,7 +19,16 @@ import sys
 
 HEADER = ["TensorFlow", "Cohort", "note"]
 QUOTED = re.compile(r"`([^`]+)`")
+OWNER = re.compile(r".*[.(]")  # of a member or an argument, with the dot or bracket
 NAME = re.compile(r"[A-Za-z]\w*(::[A-Za-z]\w*)*")
+
+# Names that readers look for, though TensorFlow does not export them: what instances alone have, and names of earlier
+# versions and of other libraries for Keras.
+OTHERS = {"tf.distribute.DistributedDataset.cardinality", "tf.data.experimental.CheckpointInputPipelineHook",
+          "tf.keras.callbacks.Callback.params", "tf.keras.callbacks.experimental.BackupAndRestore",
+          "tf.keras.losses.Loss.reduction", "tf.keras.metrics.Metric.reset_states", "tf.keras.optimizers.Optimizer.minimize",
+          "tf.keras.layers.CLAHE", "tf.keras.layers.RandomApply", "tf.keras.layers.RandomChoice",
+          "tf.keras.layers.RandomResizedCrop"}
 
 Row = collections.namedtuple("Row", "line table cells")
 
@@ -88,6 +99,28 @@ def check_rows(page, found):
     return problems
 
 
+def read_list(path):
+    """Returns the names in a list of TensorFlow's."""
+    return [line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+
+
+def check_tensorflow(page, found, listed):
+    """Returns the names in the list that their tables lack, and those that TensorFlow does not have."""
+    listed = list(listed)
+    owners = {OWNER.match(name).group() for name in listed}
+    known, there, problems = set(listed) | OTHERS, set(), []
+    for row in found:
+        for name in QUOTED.findall(row.cells[0]):
+            full = f"{row.table}.{name}"
+            there.add(full)
+            # Members and arguments are known by their owner where the list has none of it.
+            owner = OWNER.match(full).group()
+            if (f"{row.table}." in owners and full not in known and "__" not in name
+                    and (owner[:-1] not in known or owner in owners)):
+                problems.append(f"{page}:{row.line}: TensorFlow has no {full}")
+    return [f"{page}: {name} is missing" for name in listed if name not in there] + problems
+
+
 def check_flags(page, found, cohort):
     """Returns the flags that `cohort train` does not have."""
     described = json.loads(subprocess.run([cohort, "describe"], check=True, capture_output=True, text=True).stdout)
@@ -101,11 +134,18 @@ def main():
     parser.add_argument("page", type=pathlib.Path)
     parser.add_argument("--source", type=pathlib.Path)
     parser.add_argument("--check")
+    parser.add_argument("--tensorflow", type=pathlib.Path)
     arguments = parser.parse_args()
     found, problems = rows(arguments.page)
     problems += check_rows(arguments.page, found)
     if problems:
         sys.exit("\n".join(problems))
+    if arguments.tensorflow:
+        listed = read_list(arguments.tensorflow)
+        problems = check_tensorflow(arguments.page, found, listed)
+        if problems or not listed:
+            sys.exit("\n".join(problems) or f"{arguments.tensorflow}: no names")
+        print(f"{arguments.page.name}: all {len(listed)} names of {arguments.tensorflow.name}")
     if arguments.source:
         arguments.source.write_text(source(arguments.page, found), encoding="utf-8")
     if arguments.check:

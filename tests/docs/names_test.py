@@ -65,6 +65,43 @@ class Names(unittest.TestCase):
     def test_columns(self):
         self.assertIn("the columns are", "".join(self.problems(PAGE.replace("| TensorFlow | Cohort | note |", "| Cohort | TensorFlow | note |", 1))))
 
+    def tensorflow(self, text, *listed):
+        self.page.write_text(text, encoding="utf-8")
+        found, _ = names.rows(self.page)
+        return names.check_tensorflow(self.page, found, listed)
+
+    def test_names_of_tensorflow(self):
+        listed = ["tf.distribute.Server", "tf.distribute.Strategy", "tf.distribute.Strategy.run", "tf.distribute.cluster.Kind"]
+        page = PAGE.replace("| `Strategy.run`", "| `Strategy`, `cluster.Kind`, `Strategy.run`")
+        self.assertEqual(self.tensorflow(page, *listed), [])
+        for name in listed:
+            with self.subTest(name):
+                short = name.removeprefix("tf.distribute.")
+                self.assertEqual(self.tensorflow(page.replace(f"`{short}`", "", 1), *listed), [f"{self.page}: {name} is missing"])
+                # The other tables do not count.
+                moved = page.replace(f"`{short}`", "", 1).replace("`--mode`", f"`--mode`, `{short}`", 1)
+                self.assertEqual(self.tensorflow(moved, *listed), [f"{self.page}: {name} is missing"])
+
+    def test_names_that_tensorflow_does_not_have(self):
+        listed = ["tf.distribute.Server", "tf.distribute.Strategy", "tf.distribute.Strategy.run"]
+        page = PAGE.replace("| `Strategy.run`", "| `Strategy`, `Strategy.run`")
+        for name in ["Mirror", "Mirror.run", "Mirror(devices)", "Strategy.walk", "experimental.Server", "Strategy.run.fast.er"]:
+            with self.subTest(name):
+                problems = self.tensorflow(page.replace("`Strategy`", f"`Strategy`, `{name}`"), *listed)
+                self.assertEqual(problems, [f"{self.page}:7: TensorFlow has no tf.distribute.{name}"])
+        # Members and arguments of what has none in the list, and members with underscores.
+        for name in ["Server.start", "Server(protocol)", "Strategy.run(options)", "Strategy.__init__"]:
+            with self.subTest(name):
+                self.assertEqual(self.tensorflow(page.replace("`Strategy`", f"`Strategy`, `{name}`"), *listed), [])
+
+    def test_the_list_is_read(self):
+        listed = self.folder / "names.txt"
+        self.page.write_text(PAGE, encoding="utf-8")
+        for text, code in [("# Names\ntf.distribute.Server\ntf.distribute.Strategy.run\n", 0), ("tf.distribute.Strategy.run\ntf.train.A\n", 1), ("", 1)]:
+            listed.write_text(text, encoding="utf-8")
+            run = subprocess.run([sys.executable, names.__file__, str(self.page), "--tensorflow", str(listed)], capture_output=True, text=True)
+            self.assertEqual(run.returncode, code, run.stderr)
+
     def test_a_flag_that_is_not_there(self):
         cohort = self.folder / "cohort"
         cohort.write_text("#!/bin/sh\necho '{\"commands\": {\"train\": [{\"names\": [\"--seed\"], \"meaning\": \"see --mode\"}]}}'\n", encoding="utf-8")
