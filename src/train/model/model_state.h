@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/train/model.h"
@@ -55,6 +56,8 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   const std::string& name() const { return name_; }
   const Strategy& strategy() const { return strategy_; }
   torch::ScalarType dtype() const { return dtype_; }
+  // Sets the precision in which the model is called. Returns the one before.
+  PrecisionPolicy set_precision(PrecisionPolicy policy) { return std::exchange(precision_, policy); }
   const MirroredModule& module() const { return module_; }
   // Returns the ways in which the copies are called, one a replica.
   const std::vector<detail::ModuleCall>& calls() const { return calls_; }

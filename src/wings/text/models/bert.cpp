@@ -1,6 +1,7 @@
 // BERT with the names and the arithmetic of Hugging Face's BertForPreTraining: norms come after what is added, the
 // matrix of the words' embeddings gives the logits, and only tokens at masked positions get logits.
 #include <ATen/Functions.h>
+#include <ATen/TracerMode.h>
 #include <torch/nn/init.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/nn/modules/normalization.h>
@@ -259,7 +260,8 @@ class Bert final : public NamedModule, public DividedModule, public DividesPosit
   // Returns the logits of the tokens at the positions, which are numbers within each example.
   torch::Tensor logits(const torch::Tensor& y, const torch::Tensor& positions) {
     const int64_t steps = y.size(1);
-    if (positions.is_cpu() && positions.numel() > 0) {  // elsewhere it would have to be waited for
+    // Elsewhere it would have to be waited for, and a trace would keep what it has seen.
+    if (positions.is_cpu() && positions.numel() > 0 && !at::tracer::impl::is_dispatch_enabled()) {
       const auto [least, most] = at::aminmax(positions);
       if (least.item<int64_t>() < 0 || most.item<int64_t>() >= steps) {
         fail<InvalidArgument>("[models] bert: masked_lm_positions are from ", least.item<int64_t>(), " to ",
