@@ -31,13 +31,6 @@ Sequential model(const Optimizer& optimizer = SGD({.learning_rate = 0.05})) {
   return made;
 }
 
-// Writes what it is told into the logs, an entry an epoch.
-CallbackPtr tell(const std::string& name, std::vector<double> values) {
-  return LambdaCallback({.on_epoch_end = [=](const RunInfo& run, Logs& logs) {
-    logs.set(name, values.at(static_cast<std::size_t>(run.epoch)));
-  }});
-}
-
 History run(Model made, std::vector<CallbackPtr> callbacks, int64_t epochs) {
   return made.fit(data(), {.epochs = epochs, .callbacks = std::move(callbacks), .verbose = Verbose::kSilent});
 }
