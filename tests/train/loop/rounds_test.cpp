@@ -41,6 +41,13 @@ const char* name_of(Moment moment) {
       return "train end";
     case Moment::kPreemption:
       return "preemption";
+    case Moment::kTestStepBegin:
+    case Moment::kTestStepEnd:
+    case Moment::kPredictBegin:
+    case Moment::kPredictStepBegin:
+    case Moment::kPredictStepEnd:
+    case Moment::kPredictEnd:
+      break;  // rounds tell nobody of them
   }
   return "";
 }
