@@ -4,6 +4,7 @@
 #include "cohort/train/actions.h"              // IWYU pragma: export
 #include "cohort/train/callbacks.h"            // IWYU pragma: export
 #include "cohort/train/controller.h"           // IWYU pragma: export
+#include "cohort/train/export.h"               // IWYU pragma: export
 #include "cohort/train/functional.h"           // IWYU pragma: export
 #include "cohort/train/layers.h"               // IWYU pragma: export
 #include "cohort/train/loss.h"                 // IWYU pragma: export

@@ -52,6 +52,18 @@ std::string read(const std::filesystem::path& file) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
+// Notes the batches at which it is called.
+struct Calls {
+  std::string text;
+  CallbackPtr callback() {
+    return LambdaCallback({.on_batch_begin = [this](const RunInfo& info) { text += c10::str(info.batch, "("); },
+                           .on_batch_end =
+                               [this](const RunInfo& info, const BatchLogs&) {
+                                 text += c10::str(")", info.batch, " of ", info.steps, " at ", info.step, " ");
+                               }});
+  }
+};
+
 class FilesTest : public ::testing::Test {
  protected:
   void SetUp() override {
