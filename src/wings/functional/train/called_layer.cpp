@@ -22,11 +22,15 @@ void make_alone(const Layer& layer, const torch::Tensor& x, const Strategy& stra
   const bool floating = x.is_floating_point();
   const SymbolicTensor input =
       Input(x.sizes().slice(1).vec(), {.dtype = floating ? torch::kFloat : x.scalar_type(), .name = "x"});
-  FunctionalPlan plan = make_plan(name_of(layer), {input}, call_layer(layer, input));
+  // The model has a twin of the layer, which would hold the model, and itself, for ever.
+  const Layer twin = layer.named(layer.name());
+  twin.instance()->built = layer.instance()->built;
+  FunctionalPlan plan = make_plan(name_of(layer), {input}, call_layer(twin, input));
   plan.any_sizes = true;
   const FunctionalOptions options{.name = name_of(layer), .dtype = floating ? x.scalar_type() : torch::kFloat};
   ModelOfOneLayer model(make_functional(plan, options));
-  shared_layer(layer)->alone = model;
+  layer.instance()->built = std::make_shared<SharedLayer>(
+      SharedLayer{.strategy = strategy, .copies = shared_layer(twin)->copies, .alone = model});
 }
 
 }  // namespace

@@ -29,6 +29,19 @@ TEST(CalledLayer, KeepsItsParameters) {
   EXPECT_TRUE(torch::equal(model(x), y)) << "a model of the layer has its parameters";
 }
 
+TEST(CalledLayer, GoesWithItsLastCopy) {
+  const OneDeviceStrategy strategy("/CPU:0");
+  const auto scope = strategy.scope();
+  std::weak_ptr<torch::nn::Module> module;
+  {
+    const Layer dense = Dense(3);
+    (void)dense(rows(2));
+    module = as_model(dense).module().copies().front();
+    EXPECT_FALSE(module.expired());
+  }
+  EXPECT_TRUE(module.expired());
+}
+
 TEST(CalledLayer, DropsWhereTheCallSaysSo) {
   const OneDeviceStrategy strategy("/CPU:0");
   const auto scope = strategy.scope();
