@@ -46,7 +46,8 @@ TEST(KerasActivations, DoWhatKerasDoes) {
     return difference("output", y, golden_tensor(golden.at("output")), kWithin) +
            difference("gradient", x.grad(), golden_tensor(golden.at("grad_input")), kWithin);
   });
-  if (!IsSkipped()) EXPECT_GE(checked, 34);
+  if (IsSkipped()) return;
+  EXPECT_GE(checked, 34);
 }
 
 }  // namespace

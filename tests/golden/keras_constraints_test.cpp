@@ -38,7 +38,8 @@ TEST(KerasConstraints, DoWhatKerasDoes) {
     return difference("value", constraint(golden_tensor(golden.at("before"))), golden_tensor(golden.at("after")),
                       kWithin);
   });
-  if (!IsSkipped()) EXPECT_GE(checked, 9);
+  if (IsSkipped()) return;
+  EXPECT_GE(checked, 9);
 }
 
 Regularizer regularizer_of(const std::string& name, const json& options) {
@@ -63,7 +64,8 @@ TEST(KerasConstraints, RegularizersDoWhatKerasDoes) {
     return difference("cost", cost, golden_tensor(golden.at("value")), kWithin) +
            difference("gradient", weights.grad(), wanted, kWithin);
   });
-  if (!IsSkipped()) EXPECT_GE(checked, 8);
+  if (IsSkipped()) return;
+  EXPECT_GE(checked, 8);
 }
 
 }  // namespace

@@ -16,6 +16,17 @@ void square(const TracedOperation& op) {
   op.give(multiply(op, op.x(0), op.x(0)));
 }
 
+// ONNX has neither of these two; near 0 they are as exact as float32 is near 1.
+void expm1(const TracedOperation& op) {
+  const torch::ScalarType dtype = op.out_dtype();
+  op.give(op.add("Sub", {op.add("Exp", {op.x_as(0, dtype)}), op.scalar(1.0, dtype)}));
+}
+
+void log1p(const TracedOperation& op) {
+  const torch::ScalarType dtype = op.out_dtype();
+  op.give(op.add("Log", {op.add("Add", {op.x_as(0, dtype), op.scalar(1.0, dtype)})}));
+}
+
 void rsqrt(const TracedOperation& op) {
   op.give(op.add("Reciprocal", {op.add("Sqrt", {op.x_as(0, op.out_dtype())})}));
 }
@@ -168,6 +179,8 @@ void same_operation(const TracedOperation& op) {
 void add_elementwise_rules(Rules& rules) {
   for (const auto& [name, same] : kSame) rules[name] = same_operation;
   rules.insert({{"aten::square", square},
+                {"aten::expm1", expm1},
+                {"aten::log1p", log1p},
                 {"aten::rsqrt", rsqrt},
                 {"aten::silu", silu},
                 {"aten::mish", mish},
