@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
   torch::manual_seed(1);
   const bool whole = argc > 1;
   const auto digits =
-      whole ? datasets::mnist(argv[1]) : datasets::drawn_digits({.train_size = 4'000, .test_size = 500});
+      whole ? datasets::mnist(argv[1]) : datasets::drawn_digits({.train_size = 20'000, .test_size = 500});
   const std::filesystem::path folder = std::filesystem::temp_directory_path() / "cohort_tutorial_keras";
   std::filesystem::remove_all(folder);
 
