@@ -9,6 +9,7 @@
 
 #include "cohort/error.h"
 #include "cohort/train/actions.h"
+#include "cohort/train/more_callbacks.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 

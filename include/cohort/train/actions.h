@@ -36,17 +36,6 @@ struct RecoveryOptions {
 // with the data that comes next. FailedPrecondition: too many trials, or there is no checkpoint.
 Action Recovery(const RecoveryOptions& options = {});
 
-struct EarlyStopOptions {
-  std::string metric;                          // the name of the evaluation's log to watch
-  Comparison comparison = Comparison::kLower;  // tells which of two values of the metric is better
-  double min_delta = 0.0;                      // a smaller change is no improvement
-  int64_t patience = 0;                        // evaluations without improvement that are accepted
-};
-// Ends the training, as an eval action, when the metric has not improved for more than `patience` evaluations. What it
-// has seen is a part of every checkpoint: a run that goes on ends where it would have ended. NotFound: the evaluation
-// has no such metric.
-Action EarlyStop(const EarlyStopOptions& options);
-
 // Compares the parameters of all replicas (compare_copies) after the first inner loop and then after every inner loop
 // in which the global step has passed a multiple of `interval`. Collective. InvalidArgument: the interval is less than
 // 1. DataLoss: a replica's differ; the message names it.

@@ -1,4 +1,4 @@
-// Callbacks that save, watch and steer a training:
+// Callbacks, and an action of a Controller, that save, watch and steer a training:
 //
 //   model.fit(train, {.epochs = 50, .validation_data = test,
 //                     .callbacks = {EarlyStopping({.patience = 3}), CSVLogger({.file = "run.csv"})}});
@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "cohort/train/actions.h"
 #include "cohort/train/callbacks.h"
 
 namespace cohort {
@@ -26,6 +27,17 @@ struct EarlyStoppingOptions {
 // Ends training when the monitored log has not improved for `patience` epochs (Keras' EarlyStopping). Where the logs of
 // several workers differ, the chief's number decides for all; so it does for the callbacks below.
 CallbackPtr EarlyStopping(const EarlyStoppingOptions& options = {});
+
+struct EarlyStopOptions {
+  std::string metric;                          // the name of the evaluation's log to watch
+  Comparison comparison = Comparison::kLower;  // tells which of two values of the metric is better
+  double min_delta = 0.0;                      // a smaller change is no improvement
+  int64_t patience = 0;                        // evaluations without improvement that are accepted
+};
+// Ends the training, as an eval action, when the metric has not improved for more than `patience` evaluations. What it
+// has seen is a part of every checkpoint: a run that goes on ends where it would have ended. NotFound: the evaluation
+// has no such metric.
+Action EarlyStop(const EarlyStopOptions& options);
 
 // Sets the rate of each epoch to schedule(epoch, rate), where `rate` is the one before, and logs it as "learning_rate".
 // All workers set the chief's rate. FailedPrecondition: the optimizer was given a Schedule.

@@ -1,5 +1,4 @@
-// Recovery and ConditionalAction. EarlyStop and BestCheckpoint share their implementations with Keras' callbacks
-// (callbacks/early_stopping.cpp, callbacks/checkpoints.cpp).
+// Recovery, CompareReplicas and ConditionalAction.
 #include "cohort/train/actions.h"
 #include "cohort/train/model.h"
 

@@ -175,7 +175,7 @@ void OnnxGraph::refuse(const Node& node, const std::string& why) {
 std::string OnnxGraph::path_of(const Value* value) const {
   std::string path;
   for (const Node* node = value->node(); node->kind() == c10::prim::GetAttr; node = node->input()->node()) {
-    path = path.empty() ? node->s(c10::attr::name) : node->s(c10::attr::name) + "." + path;
+    path.insert(0, node->s(c10::attr::name) + (path.empty() ? "" : "."));
   }
   return path;
 }
@@ -262,7 +262,7 @@ Names OnnxGraph::add_many(const std::string& operation, const Names& inputs, con
 }
 
 Name OnnxGraph::constant(const torch::Tensor& values) {
-  const Name name = "/Constant_" + std::to_string(++count_);
+  Name name = "/Constant_" + std::to_string(++count_);
   initialize(name, values);
   return name;
 }
