@@ -67,7 +67,7 @@ class CropModule final : public RandomImageModule {
     };
     const int64_t rows = part(x.size(2), x.size(3), size_.height, size_.width);
     const int64_t columns = part(x.size(3), x.size(2), size_.width, size_.height);
-    const torch::Tensor y = x.narrow(2, (x.size(2) - rows) / 2, rows).narrow(3, (x.size(3) - columns) / 2, columns);
+    torch::Tensor y = x.narrow(2, (x.size(2) - rows) / 2, rows).narrow(3, (x.size(3) - columns) / 2, columns);
     if (rows == size_.height && columns == size_.width) return y;
     const std::vector<int64_t> size = {size_.height, size_.width};
     if (y.scalar_type() == torch::kFloat || y.scalar_type() == torch::kDouble) {
