@@ -48,7 +48,7 @@ TEST(Cifar10, TheBinaryFilesAreRead) {
 
 TEST(Cifar10, WhatIsMissingOrDamagedIsNamed) {
   const TemporaryFolder folder;
-  expect_error<NotFound>([&] { (void)datasets::cifar10(folder.path()); }, "data_batch_1.bin: cannot be opened");
+  expect_error<NotFound>([&] { (void)datasets::cifar10(folder.path()); }, "data_batch_1.bin: there is no such file");
   write_all(folder.path());
   write_file(folder.path() / "data_batch_3.bin", records({1}).substr(0, 3000));
   expect_error<DataLoss>([&] { (void)datasets::cifar10(folder.path()); }, "data_batch_3.bin: has 3000 bytes");

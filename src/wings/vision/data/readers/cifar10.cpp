@@ -1,10 +1,12 @@
-// CIFAR-10 from its binary files: records of a label and 3 x 32 x 32 bytes, read to where a
-// pointer into a CPU tensor leads.
+// CIFAR-10 from its binary files: records of a label and 3 x 32 x 32 bytes, copied to where
+// a pointer into a CPU tensor leads.
 #include <ATen/Functions.h>
 
+#include <cstring>
+
 #include "base/fail.h"
+#include "base/regular_file.h"
 #include "cohort/data/datasets.h"
-#include "wings/records/data/readers/byte_source.h"
 
 namespace cohort::datasets {
 
@@ -15,15 +17,14 @@ constexpr int64_t kRecord = 1 + kPixels;
 
 // Returns the records of a file, uint8 of shape [records, kRecord].
 torch::Tensor read_records(const std::filesystem::path& file) {
-  const auto bytes = open_bytes(file, Compression::kNone);
-  const int64_t size = bytes->left().value_or(0);
+  const std::optional<std::string> bytes = read_regular_file(file, "data");
+  if (!bytes) fail<NotFound>("[data] ", file.string(), ": there is no such file");
+  const auto size = static_cast<int64_t>(bytes->size());
   if (size == 0 || size % kRecord != 0) {
     fail<DataLoss>("[data] ", file.string(), ": has ", size, " bytes, wanted some records of ", kRecord);
   }
   torch::Tensor records = at::empty({size / kRecord, kRecord}, torch::kByte);
-  if (bytes->read(records.data_ptr(), static_cast<std::size_t>(size)) != static_cast<std::size_t>(size)) {
-    fail<DataLoss>("[data] ", file.string(), ": ends before its ", size, " bytes");
-  }
+  std::memcpy(records.data_ptr(), bytes->data(), bytes->size());
   const auto [label, at] = records.select(1, 0).max(0);
   if (label.item<int64_t>() > 9) {
     fail<DataLoss>("[data] ", file.string(), ": at byte ", at.item<int64_t>() * kRecord, ": holds the label ",

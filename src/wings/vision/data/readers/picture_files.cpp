@@ -5,7 +5,7 @@
 #include <cctype>
 
 #include "base/fail.h"
-#include "wings/records/data/readers/byte_source.h"
+#include "base/regular_file.h"
 
 namespace cohort::datasets {
 
@@ -42,16 +42,15 @@ std::string read_picture(const std::filesystem::path& file, const DecodeOptions&
     fail<DataLoss>("[data] ", file.string(), ": is ",
                    std::filesystem::exists(file, ignored) ? "no file" : "a link to nowhere", ", wanted a JPEG or PNG");
   }
-  const auto source = open_bytes(file, Compression::kNone);
-  const int64_t size = source->left().value_or(0);
+  const auto size = static_cast<int64_t>(std::filesystem::file_size(file, ignored));
   constexpr int64_t kMostBytesOfPixel = 16;  // PNG: 8, and what it takes to say that nothing could be compressed
   if (size / kMostBytesOfPixel > decode.most_pixels) {
     fail<DataLoss>("[data] ", file.string(), ": ", size, " bytes, wanted a picture of at most ", decode.most_pixels,
                    " pixels");
   }
-  std::string bytes(static_cast<std::size_t>(size), '\0');
-  bytes.resize(source->read(bytes.data(), bytes.size()));
-  return bytes;
+  std::optional<std::string> bytes = read_regular_file(file, "data");
+  if (!bytes) fail<NotFound>("[data] ", file.string(), ": there is no such file");
+  return *std::move(bytes);
 }
 
 }  // namespace cohort::datasets
