@@ -47,6 +47,13 @@ FunctionalModule::Callee callee_of(const detail::ModuleCall& call) {
   };
 }
 
+// Returns whether both have the same copies. Models that are made outside of scopes have a strategy each: one replica
+// on one device.
+bool have_same_copies(const StrategyCore& a, const StrategyCore& b) {
+  const auto is_default = [](const StrategyCore& core) { return core.plan().name == "off"; };
+  return &a == &b || (is_default(a) && is_default(b) && a.parameter_device(0) == b.parameter_device(0));
+}
+
 }  // namespace
 
 SharedLayer* shared_layer(const Layer& layer) {
@@ -71,7 +78,7 @@ LayersOfPlan::LayersOfPlan(const FunctionalPlan& plan, const Strategy& strategy,
 void LayersOfPlan::require_sharable(const FunctionalPlan::Planned& planned, const Strategy& owner) const {
   const std::string who = c10::str("[model] ", plan_.name, ": the layer \"", planned.layer.name(), "\" ");
   const StrategyCore& core = *Access::core(strategy_);
-  if (Access::core(owner).get() != &core) {
+  if (!have_same_copies(*Access::core(owner), core)) {
     fail<FailedPrecondition>(who, "was built under another strategy, ", owner.name(), ", than this model's, ",
                              strategy_.name());
   }
