@@ -29,6 +29,9 @@ class Constrained {
     list_.push_back({parameter, std::move(view), std::move(value)});
   }
 
+  // Takes over the conditions of a module that this one goes around.
+  void constrain_as(const Constrained& inner) { list_ = inner.list_; }
+
  private:
   struct Entry {
     torch::Tensor parameter;

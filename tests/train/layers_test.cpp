@@ -185,17 +185,6 @@ TEST(Conv2DTest, RefusesWhatDoesNotFit) {
       "wanted [batch, 1, height, width]");
 }
 
-TEST(DepthwiseConv2DTest, ConvolvesEachChannelByItself) {
-  const Built layer =
-      build(DepthwiseConv2D({.kernel_size = 3, .padding = Padding::kSame, .depth_multiplier = 2}), {3, 5, 5});
-  expect_shape(layer, {3, 5, 5});
-  const torch::Tensor x = random({2, 3, 5, 5});
-  EXPECT_EQ(layer["weight"].sizes(), (torch::IntArrayRef{6, 1, 3, 3}));
-  const torch::Tensor first =
-      F::conv2d(x.slice(1, 0, 1), layer["weight"].slice(0, 0, 2), F::Conv2dFuncOptions().padding(1));
-  expect_close(layer(x).slice(1, 0, 2), first);
-}
-
 // A gradient in another layout than its activation has costs LibTorch's kernels ten times the time.
 TEST(FlattenTest, TheGradientHasTheLayoutOfTheInput) {
   for (const Layer& layer : {Flatten(), Reshape({9, 20})}) {
@@ -283,13 +272,6 @@ TEST(ReshapingTest, KeepsTheElements) {
   expect_error<InvalidArgument>([] { Reshape({-1, -1}); }, "[?, ?]");
   expect_error<InvalidArgument>([] { build(Reshape({5}), {2, 6}); }, "as many elements as [5]");
   expect_error<InvalidArgument>([&] { reshape(random({2, 7})); }, "Reshape");
-}
-
-TEST(RescalingTest, MakesFloatingPoint) {
-  const Built layer = build(Rescaling(1.0 / 255, -0.5), {2}, torch::kFloat);
-  const torch::Tensor y = layer(torch::tensor({{0, 255}}, torch::kByte));
-  EXPECT_EQ(y.scalar_type(), torch::kFloat);
-  expect_close(y, torch::tensor({{-0.5f, 0.5f}}), 1e-6);
 }
 
 TEST(DropoutTest, DropsWhileTraining) {

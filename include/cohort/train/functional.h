@@ -126,6 +126,9 @@ class SymbolicOutputs {
   // Outputs with names.
   SymbolicOutputs(std::initializer_list<std::pair<std::string, SymbolicTensor>> list) : list_(list) {}
 
+  // The same.
+  explicit SymbolicOutputs(std::vector<std::pair<std::string, SymbolicTensor>> list) : list_(std::move(list)) {}
+
   // Returns them in their order; the names may be empty.
   const std::vector<std::pair<std::string, SymbolicTensor>>& list() const { return list_; }
 

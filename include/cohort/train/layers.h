@@ -17,6 +17,7 @@
 #include "cohort/train/layers/activation.h"           // IWYU pragma: export
 #include "cohort/train/layers/attention.h"            // IWYU pragma: export
 #include "cohort/train/layers/basic.h"                // IWYU pragma: export
+#include "cohort/train/layers/channels_last.h"        // IWYU pragma: export
 #include "cohort/train/layers/checkpointed.h"         // IWYU pragma: export
 #include "cohort/train/layers/convolution.h"          // IWYU pragma: export
 #include "cohort/train/layers/dot_attention.h"        // IWYU pragma: export
@@ -33,8 +34,11 @@
 #include "cohort/train/layers/pooling_1d.h"           // IWYU pragma: export
 #include "cohort/train/layers/pooling_3d.h"           // IWYU pragma: export
 #include "cohort/train/layers/random_images.h"        // IWYU pragma: export
+#include "cohort/train/layers/rearranging.h"          // IWYU pragma: export
 #include "cohort/train/layers/recurrent.h"            // IWYU pragma: export
+#include "cohort/train/layers/relu.h"                 // IWYU pragma: export
 #include "cohort/train/layers/remat.h"                // IWYU pragma: export
 #include "cohort/train/layers/resampling.h"           // IWYU pragma: export
 #include "cohort/train/layers/rnn.h"                  // IWYU pragma: export
 #include "cohort/train/layers/sequences.h"            // IWYU pragma: export
+#include "cohort/train/layers/stage.h"                // IWYU pragma: export

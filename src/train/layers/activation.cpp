@@ -210,6 +210,6 @@ torch::Tensor Activation::overwrite(torch::Tensor x) const {
   return (*this)(x);
 }
 
-Layer::Layer(const Activation& activation) : kind_(std::make_shared<ActivationKind>(activation)) {}
+Layer::Layer(const Activation& activation) : kind_(made_with<ActivationKind>(activation, activation)) {}
 
 }  // namespace cohort

@@ -1,4 +1,4 @@
-// The module of a Conv2D() or a DepthwiseConv2D() layer.
+// The module of Conv2D and of DepthwiseConv2D.
 #pragma once
 
 #include <string>

@@ -170,42 +170,46 @@ Initializer Initializer::parse(std::string_view name) {
 }
 
 Initializer Initializer::constant(double value) {
-  return Initializer(Fill([value](torch::Tensor& parameter, const Fans& /*fans*/) { parameter.fill_(value); }));
+  return {{"constant", {value}}, [value](torch::Tensor& parameter, const Fans& /*fans*/) { parameter.fill_(value); }};
 }
 
 Initializer Initializer::random_uniform(double low, double high) {
   if (!(low <= high)) fail_option("Initializer", "random_uniform from ", low, " to ", high);
-  return Initializer(
-      Fill([low, high](torch::Tensor& parameter, const Fans& /*fans*/) { parameter.uniform_(low, high); }));
+  return {{"random_uniform", {low, high}},
+          [low, high](torch::Tensor& parameter, const Fans& /*fans*/) { parameter.uniform_(low, high); }};
 }
 
 Initializer Initializer::random_normal(const NormalOptions& options) {
   if (!(options.stddev >= 0.0)) fail_option("Initializer", "random_normal with the deviation ", options.stddev);
-  return Initializer(Fill(
-      [options](torch::Tensor& parameter, const Fans& /*fans*/) { parameter.normal_(options.mean, options.stddev); }));
+  return {{"random_normal", {options.mean, options.stddev}}, [options](torch::Tensor& parameter, const Fans& /*fans*/) {
+            parameter.normal_(options.mean, options.stddev);
+          }};
 }
 
 Initializer Initializer::truncated_normal(const NormalOptions& options) {
   if (!(options.stddev >= 0.0)) fail_option("Initializer", "truncated_normal with the deviation ", options.stddev);
-  return Initializer(Fill([options](torch::Tensor& parameter, const Fans& /*fans*/) {
-    cut_off_normal(parameter);
-    parameter.mul_(options.stddev).add_(options.mean);
-  }));
+  return {{"truncated_normal", {options.mean, options.stddev}},
+          [options](torch::Tensor& parameter, const Fans& /*fans*/) {
+            cut_off_normal(parameter);
+            parameter.mul_(options.stddev).add_(options.mean);
+          }};
 }
 
 Initializer Initializer::variance_scaling(const VarianceScalingOptions& options) {
   if (!(options.scale > 0.0)) fail_option("Initializer", "variance_scaling with the scale ", options.scale);
-  return Initializer(
-      Fill([options](torch::Tensor& parameter, const Fans& fans) { scaled_by_fans(parameter, fans, options); }));
+  return {{"variance_scaling",
+           {options.scale, static_cast<double>(options.mode), static_cast<double>(options.distribution)}},
+          [options](torch::Tensor& parameter, const Fans& fans) { scaled_by_fans(parameter, fans, options); }};
 }
 
 Initializer Initializer::orthogonal(double gain) {
-  return Initializer(
-      Fill([gain](torch::Tensor& parameter, const Fans& /*fans*/) { make_orthogonal(parameter, gain); }));
+  return {{"orthogonal", {gain}},
+          [gain](torch::Tensor& parameter, const Fans& /*fans*/) { make_orthogonal(parameter, gain); }};
 }
 
 Initializer Initializer::identity(double gain) {
-  return Initializer(Fill([gain](torch::Tensor& parameter, const Fans& /*fans*/) { make_identity(parameter, gain); }));
+  return {{"identity", {gain}},
+          [gain](torch::Tensor& parameter, const Fans& /*fans*/) { make_identity(parameter, gain); }};
 }
 
 void Initializer::fill(torch::Tensor parameter, const Fans& fans) const {

@@ -127,19 +127,19 @@ class GlobalPoolingKind final : public LayerKind {
 }  // namespace
 
 Layer MaxPooling2D(const Pooling2DOptions& options) {
-  return Layer(std::make_shared<PoolingKind>(Pool::kMax, options), options.name);
+  return Layer(made_with<PoolingKind>(options, Pool::kMax, options), options.name);
 }
 
 Layer AveragePooling2D(const Pooling2DOptions& options) {
-  return Layer(std::make_shared<PoolingKind>(Pool::kAverage, options), options.name);
+  return Layer(made_with<PoolingKind>(options, Pool::kAverage, options), options.name);
 }
 
 Layer GlobalAveragePooling2D(const GlobalAveragePooling2DOptions& options) {
-  return Layer(std::make_shared<GlobalPoolingKind>(Pool::kAverage, options.keepdims), options.name);
+  return Layer(made_with<GlobalPoolingKind>(options, Pool::kAverage, options.keepdims), options.name);
 }
 
 Layer GlobalMaxPooling2D(const GlobalMaxPooling2DOptions& options) {
-  return Layer(std::make_shared<GlobalPoolingKind>(Pool::kMax, options.keepdims), options.name);
+  return Layer(made_with<GlobalPoolingKind>(options, Pool::kMax, options.keepdims), options.name);
 }
 
 }  // namespace cohort

@@ -13,9 +13,13 @@ Regularizer::Regularizer(Function function) : function_(std::move(function)) {
 
 Regularizer Regularizer::l1_l2(double l1, double l2) {
   if (!(l1 >= 0.0) || !(l2 >= 0.0)) fail_option("Regularizer", "l1 and l2 must be 0 or more, got ", l1, " and ", l2);
-  if (l1 == 0.0) return Regularizer([l2](const torch::Tensor& x) { return x.square().sum().mul(l2); });
-  if (l2 == 0.0) return Regularizer([l1](const torch::Tensor& x) { return x.abs().sum().mul(l1); });
-  return Regularizer([l1, l2](const torch::Tensor& x) { return x.abs().sum().mul(l1) + x.square().sum().mul(l2); });
+  Regularizer made([l1, l2](const torch::Tensor& x) {
+    if (l1 == 0.0) return x.square().sum().mul(l2);
+    const torch::Tensor cost = x.abs().sum().mul(l1);
+    return l2 == 0.0 ? cost : cost + x.square().sum().mul(l2);
+  });
+  made.recipe_ = {"l1_l2", {l1, l2}};
+  return made;
 }
 
 Regularizer Regularizer::orthogonal(double factor, Mode mode) {
@@ -33,6 +37,7 @@ Regularizer Regularizer::orthogonal(double factor, Mode mode) {
     return cosines.abs().sum() * (factor / (size * (size - 1.0)));
   });
   made.takes_keras_layout_ = true;
+  made.recipe_ = {"orthogonal", {factor, static_cast<double>(mode)}};
   return made;
 }
 

@@ -68,7 +68,7 @@ torch::Tensor empty_from(const std::vector<torch::Tensor>& sources, torch::IntAr
 // Makes a layer whose kind is Kind(options).
 template <typename Kind, typename Options>
 Layer make_layer(const Options& options, bool trainable = true) {
-  return Layer(std::make_shared<Kind>(options), options.name, trainable);
+  return Layer(made_with<Kind>(options, options), options.name, trainable);
 }
 
 class PoolingModule : public LayerModule {

@@ -61,6 +61,8 @@ class Activation {
   std::string_view name() const;
   // Returns whether it changes nothing.
   bool is_linear() const { return kind_ == kLinear && !function_; }
+  // Returns whether it is a function of the user's.
+  bool is_users() const { return static_cast<bool>(function_); }
   // Returns whether it is the library's relu.
   bool is_relu() const { return kind_ == kRelu && !function_; }
 

@@ -48,8 +48,6 @@ Layer Embedding(int64_t input_dim, int64_t output_dim);
 
 // [batch, ...] -> [batch, product]; [batch] -> [batch, 1].
 Layer Flatten();
-// Puts the dimensions into another order; they count from 1, the batch's is 0 (Keras' Permute).
-Layer Permute(std::vector<int64_t> dims);
 // [batch, ...] -> [batch, target...]; one dimension may be -1.
 Layer Reshape(Shape target_shape);
 
@@ -61,13 +59,6 @@ struct DropoutOptions {
 // Draws from the replica's own generator (Replica::generator()), outside replicas from LibTorch's default one.
 Layer Dropout(const DropoutOptions& options);
 Layer Dropout(double rate);
-
-// Ends a chunk of a pipeline (PipelineStrategy): the layers behind it belong to the next one. Under other strategies it
-// returns its input.
-Layer Stage();
-
-// x * scale + offset; integers become floating point.
-Layer Rescaling(double scale, double offset = 0.0);
 
 // Makes a layer of a function without parameters. The output's shape is found by calling it on zeros.
 Layer Lambda(std::function<torch::Tensor(const torch::Tensor&)> function, std::string name = {});

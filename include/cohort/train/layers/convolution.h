@@ -1,4 +1,4 @@
-// Convolutions of images. Defaults are Keras', tensors LibTorch's: the channels come before the places.
+// The convolution of images. Defaults are Keras', tensors LibTorch's: the channels come before the places.
 #pragma once
 
 #include <cstdint>
@@ -30,25 +30,5 @@ struct Conv2DOptions {
 // ([batch, height, width], as MNIST's) count as having one channel.
 Layer Conv2D(const Conv2DOptions& options);
 Layer Conv2D(int64_t filters, Size2 kernel_size, const Activation& activation = Activation::kLinear);
-
-struct DepthwiseConv2DOptions {
-  Size2 kernel_size = 0;                                            // needed
-  Size2 strides = 1;                                                // step of the kernel
-  Padding padding = Padding::kValid;                                // the border around the image
-  int64_t depth_multiplier = 1;                                     // output channels an input channel
-  Size2 dilation_rate = 1;                                          // not together with strides above 1
-  Activation activation = Activation::kLinear;                      // applied to the output
-  bool use_bias = true;                                             // a bias is added
-  Initializer depthwise_initializer = Initializer::kGlorotUniform;  // the initial values of the weight
-  Initializer bias_initializer = Initializer::kZeros;               // the initial values of the biases
-  Regularizer depthwise_regularizer = {};                           // the weight's cost in the loss
-  Regularizer bias_regularizer = {};                                // the biases' cost in the loss
-  Constraint depthwise_constraint = {};                             // the condition of the weight after each update
-  Constraint bias_constraint = {};                                  // the condition of the biases after each update
-  std::string name = {};                                            // empty: the model gives one
-  bool trainable = true;                                            // its parameters learn
-};
-// A convolution of each channel by itself, otherwise as Conv2D; weight [channels * depth_multiplier, 1, height, width].
-Layer DepthwiseConv2D(const DepthwiseConv2DOptions& options);
 
 }  // namespace cohort

@@ -5,11 +5,18 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
+#include <vector>
 
 namespace cohort {
+
+// The name and the numbers of an initializer or a regularizer, from which files make it again.
+struct NamedNumbers {
+  std::string name = {};             // "constant", "l1_l2", ...; empty: a function of the user's
+  std::vector<double> numbers = {};  // the arguments of the function of that name; an enumeration is its number
+};
 
 // The numbers of inputs and outputs of one element of a layer, by which initializers scale.
 struct Fans {
@@ -83,6 +90,8 @@ class Initializer {
   // Makes the identity times `gain`.
   static Initializer identity(double gain = 1.0);
 
+  // Returns the function of this class by which it was made.
+  const NamedNumbers& recipe() const { return recipe_; }
   // Fills the parameter of a layer with these fans.
   void fill(torch::Tensor parameter, const Fans& fans) const;
   // The same with the numbers of inputs and outputs one by one.
@@ -92,8 +101,9 @@ class Initializer {
 
  private:
   using Fill = std::function<void(torch::Tensor& parameter, const Fans& fans)>;
-  explicit Initializer(Fill fill) : fill_(std::move(fill)) {}
+  Initializer(NamedNumbers recipe, Fill fill) : recipe_(std::move(recipe)), fill_(std::move(fill)) {}
 
+  NamedNumbers recipe_;
   Fill fill_;
 };
 
@@ -125,6 +135,8 @@ class Regularizer {
   // "orthogonal_regularizer" (0.01 each). Unknown: NotFound lists them.
   static Regularizer parse(std::string_view name);
 
+  // Returns the function of this class by which it was made.
+  const NamedNumbers& recipe() const { return recipe_; }
   // Returns whether there is one.
   explicit operator bool() const { return static_cast<bool>(function_); }
   // Returns whether it wants the parameter in Keras' layout, and not as the layer has it.
@@ -133,6 +145,7 @@ class Regularizer {
   torch::Tensor operator()(const torch::Tensor& parameter) const { return function_(parameter); }
 
  private:
+  NamedNumbers recipe_;
   Function function_;
   bool takes_keras_layout_ = false;
 };

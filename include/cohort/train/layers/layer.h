@@ -8,13 +8,12 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
+#include "cohort/train/given_options.h"
 #include "cohort/train/layers/activation.h"
 #include "cohort/train/layers/constraint.h"
 #include "cohort/train/layers/initializer.h"
@@ -73,16 +72,8 @@ struct BuildContext {
   torch::ScalarType input_dtype = torch::kFloat;  // the dtype of what comes in: another one only where the data do
 };
 
-class Layer;
-
-// The value of a layer's option, in a form that files can hold. std::monostate: the option is not set.
-using OptionValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<int64_t>, Activation,
-                                 Initializer, Regularizer, std::vector<Layer>, Constraint>;
-// The options of a layer by the names of its struct's fields, without "name" and "trainable".
-using LayerConfig = std::vector<std::pair<std::string, OptionValue>>;
-
 // One sort of layer with its options; immutable, thread-safe. Derive from it for a sort of your own.
-class LayerKind {
+class LayerKind : public GivenOptions {
  public:
   virtual ~LayerKind() = default;
 
@@ -92,8 +83,6 @@ class LayerKind {
   virtual Shape output_shape(const BuildContext& context) const = 0;
   // To be called only after output_shape() of the same context has passed.
   virtual std::shared_ptr<LayerModule> build(const BuildContext& context) const = 0;
-  // Returns all options, from which files can make the layer again. Nothing: no file can hold it, as a function.
-  virtual std::optional<LayerConfig> config() const { return std::nullopt; }
 };
 
 struct CallOptions {

@@ -1,4 +1,4 @@
-// Convolutions beyond Conv2D and DepthwiseConv2D: separable, transposed, of sequences and of volumes.
+// Convolutions beyond Conv2D: depthwise, separable, transposed, of sequences and of volumes.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,26 @@
 #include "cohort/train/layers/layer.h"
 
 namespace cohort {
+
+struct DepthwiseConv2DOptions {
+  Size2 kernel_size = 0;                                            // needed
+  Size2 strides = 1;                                                // step of the kernel
+  Padding padding = Padding::kValid;                                // the border around the image
+  int64_t depth_multiplier = 1;                                     // output channels an input channel
+  Size2 dilation_rate = 1;                                          // not together with strides above 1
+  Activation activation = Activation::kLinear;                      // applied to the output
+  bool use_bias = true;                                             // a bias is added
+  Initializer depthwise_initializer = Initializer::kGlorotUniform;  // the initial values of the weight
+  Initializer bias_initializer = Initializer::kZeros;               // the initial values of the biases
+  Regularizer depthwise_regularizer = {};                           // the weight's cost in the loss
+  Regularizer bias_regularizer = {};                                // the biases' cost in the loss
+  Constraint depthwise_constraint = {};                             // the condition of the weight after each update
+  Constraint bias_constraint = {};                                  // the condition of the biases after each update
+  std::string name = {};                                            // empty: the model gives one
+  bool trainable = true;                                            // its parameters learn
+};
+// A convolution of each channel by itself, otherwise as Conv2D; weight [channels * depth_multiplier, 1, height, width].
+Layer DepthwiseConv2D(const DepthwiseConv2DOptions& options);
 
 struct SeparableConv2DOptions {
   int64_t filters = 0;                                              // channels of the output; needed

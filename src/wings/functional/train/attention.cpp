@@ -139,17 +139,6 @@ class DotAttentionKind final : public GraphLayerKind {
     return std::make_shared<DotAttentionModule>(plan_, context, inputs);
   }
 
-  std::optional<LayerConfig> config() const override {
-    LayerConfig config = {{"use_scale", plan_.use_scale}};
-    if (plan_.scores != ScoreRule::kAdditive) {
-      config.emplace_back("score_mode", std::string(plan_.scores == ScoreRule::kDot ? "dot" : "concat"));
-    }
-    config.emplace_back("dropout", plan_.dropout);
-    config.emplace_back("use_causal_mask", plan_.use_causal_mask);
-    config.emplace_back("return_attention_scores", plan_.return_attention_scores);
-    return config;
-  }
-
  private:
   AttentionPlan plan_;
 };
@@ -161,7 +150,7 @@ Layer make_attention(ScoreRule scores, const Options& options) {
                            .dropout = options.dropout,
                            .use_causal_mask = options.use_causal_mask,
                            .return_attention_scores = options.return_attention_scores};
-  return Layer(std::make_shared<DotAttentionKind>(plan), options.name, options.trainable);
+  return Layer(made_with<DotAttentionKind>(options, plan), options.name, options.trainable);
 }
 
 }  // namespace

@@ -107,36 +107,11 @@ class ConvLstmCellKind final : public RNNCellKind {
   ConvLSTM2DOptions options_;
 };
 
-std::vector<int64_t> both(const Size2& size) {
-  return {size.height, size.width};
-}
-
 }  // namespace
 
 Layer ConvLSTM2D(const ConvLSTM2DOptions& options) {
-  LayerConfig config = {{"filters", options.filters},
-                        {"kernel_size", both(options.kernel_size)},
-                        {"strides", both(options.strides)},
-                        {"padding", std::string(options.padding == Padding::kSame ? "same" : "valid")},
-                        {"dilation_rate", both(options.dilation_rate)},
-                        {"activation", options.activation},
-                        {"recurrent_activation", options.recurrent_activation},
-                        {"use_bias", options.use_bias},
-                        {"unit_forget_bias", options.unit_forget_bias},
-                        {"kernel_initializer", options.kernel_initializer},
-                        {"recurrent_initializer", options.recurrent_initializer},
-                        {"bias_initializer", options.bias_initializer},
-                        {"kernel_regularizer", options.kernel_regularizer},
-                        {"recurrent_regularizer", options.recurrent_regularizer},
-                        {"bias_regularizer", options.bias_regularizer},
-                        {"kernel_constraint", options.kernel_constraint},
-                        {"recurrent_constraint", options.recurrent_constraint},
-                        {"bias_constraint", options.bias_constraint},
-                        {"dropout", options.dropout},
-                        {"recurrent_dropout", options.recurrent_dropout}};
-  return make_rnn(
-      {.type = kConvLstm, .base_name = "conv_lstm2d", .config = with_rnn_config(std::move(config), options)},
-      std::make_shared<ConvLstmCellKind>(options), rnn_options(options));
+  return make_rnn({.type = kConvLstm, .base_name = "conv_lstm2d", .options = options},
+                  std::make_shared<ConvLstmCellKind>(options), rnn_options(options));
 }
 
 }  // namespace cohort

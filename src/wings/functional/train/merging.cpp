@@ -135,7 +135,6 @@ class MergeKind final : public GraphLayerKind {
   explicit MergeKind(const Merge& merge) : merge_(merge) {}
   std::string_view type() const override { return merge_.type; }
   std::string_view base_name() const override { return merge_.base_name; }
-  std::optional<LayerConfig> config() const override { return LayerConfig(); }
 
   std::vector<Shape> output_shapes(const BuildContext& context, const std::vector<Shape>& inputs) const override {
     if (inputs.size() < 2 || (merge_.most > 0 && inputs.size() > merge_.most)) {
@@ -169,7 +168,7 @@ class MergeKind final : public GraphLayerKind {
 };
 
 Layer merge_layer(const Merge& merge, const MergeOptions& options) {
-  return Layer(std::make_shared<MergeKind>(merge), options.name);
+  return Layer(made_with<MergeKind>(options, merge), options.name);
 }
 
 // `dim` counts the batch's, which is 0.
@@ -209,7 +208,6 @@ class ConcatenateKind final : public GraphLayerKind {
   }
   std::string_view type() const override { return kType; }
   std::string_view base_name() const override { return "concatenate"; }
-  std::optional<LayerConfig> config() const override { return LayerConfig{{"axis", axis_}}; }
 
   std::vector<Shape> output_shapes(const BuildContext& context, const std::vector<Shape>& inputs) const override {
     if (inputs.size() < 2) fail_shapes(context, kType, inputs, "two or more");
@@ -287,9 +285,6 @@ class DotKind final : public GraphLayerKind {
   }
   std::string_view type() const override { return kType; }
   std::string_view base_name() const override { return "dot"; }
-  std::optional<LayerConfig> config() const override {
-    return LayerConfig{{"axes", options_.axes}, {"normalize", options_.normalize}};
-  }
 
   std::vector<Shape> output_shapes(const BuildContext& context, const std::vector<Shape>& inputs) const override {
     if (inputs.size() != 2) fail_shapes(context, kType, inputs, "two of them");
@@ -329,7 +324,7 @@ class DotKind final : public GraphLayerKind {
 }  // namespace
 
 Layer Concatenate(const ConcatenateOptions& options) {
-  return Layer(std::make_shared<ConcatenateKind>(options.axis), options.name);
+  return Layer(made_with<ConcatenateKind>(options, options.axis), options.name);
 }
 
 Layer Add(const MergeOptions& options) {
@@ -357,7 +352,7 @@ Layer Minimum(const MergeOptions& options) {
 }
 
 Layer Dot(const DotOptions& options) {
-  return Layer(std::make_shared<DotKind>(options), options.name);
+  return make_layer<DotKind>(options);
 }
 
 }  // namespace cohort

@@ -254,6 +254,7 @@ FunctionalPlan make_plan(const std::string& name, const std::vector<SymbolicTens
   name_all(plan);
   check_modes(plan, speaker);
   list_connections(plan);
+  for (const auto& [output_name, output] : plan.outputs) plan.gave_names = plan.gave_names || !output_name.empty();
   name_outputs(plan, speaker);
   return plan;
 }

@@ -32,6 +32,7 @@ struct FunctionalPlan {
   std::string name;
   std::vector<SymbolicTensor> inputs;
   std::vector<std::pair<std::string, SymbolicTensor>> outputs;  // named
+  bool gave_names = false;                                      // some outputs were given names
   std::vector<Planned> layers;
   std::vector<Call> calls;
   std::size_t values = 0;                  // the first ones are the inputs

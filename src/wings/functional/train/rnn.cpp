@@ -119,13 +119,6 @@ class RnnKind final : public GraphLayerKind {
     own.input = inputs.front();
     return std::make_shared<RnnModule>(type(), options_, *cell_, own);
   }
-  std::optional<LayerConfig> config() const override {
-    for (const auto& [name, value] : sort_.config) {
-      const auto* const cells = std::get_if<std::vector<Layer>>(&value);
-      if (cells != nullptr && !cells->front().kind().config()) return std::nullopt;
-    }
-    return sort_.config;
-  }
 
  private:
   void check_states(const BuildContext& context, const std::vector<Shape>& inputs,
@@ -155,7 +148,8 @@ class RnnKind final : public GraphLayerKind {
 }  // namespace
 
 Layer make_rnn(RecurrentSort sort, std::shared_ptr<const RNNCellKind> cell, const RNNOptions& options) {
-  return Layer(std::make_shared<RnnKind>(std::move(sort), std::move(cell), options), options.name, options.trainable);
+  std::any given = sort.options;
+  return Layer(made_with<RnnKind>(given, std::move(sort), std::move(cell), options), options.name, options.trainable);
 }
 
 std::shared_ptr<const RNNCellKind> cell_kind(std::string_view asking, const Layer& layer) {
@@ -165,8 +159,7 @@ std::shared_ptr<const RNNCellKind> cell_kind(std::string_view asking, const Laye
 }
 
 Layer RNN(const Layer& cell, const RNNOptions& options) {
-  LayerConfig config = {{"cell", std::vector<Layer>{cell}}};
-  return make_rnn({.type = "RNN", .base_name = "rnn", .config = with_rnn_config(std::move(config), options)},
+  return make_rnn({.type = "RNN", .base_name = "rnn", .options = CellOptions{.cell = {cell}, .rnn = options}},
                   cell_kind("RNN", cell), options);
 }
 

@@ -3,6 +3,7 @@
 
 #include <ATen/Functions.h>
 
+#include <any>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,11 +14,17 @@
 
 namespace cohort {
 
-// A preset of RNN: the names of the sort, and its options as files hold them.
+// A preset of RNN: the names of the sort, and what it was made with (LayerKind::options()).
 struct RecurrentSort {
   std::string_view type;
   std::string_view base_name;
-  LayerConfig config;
+  std::any options;
+};
+
+// The cell, one, and the options that RNN was made with.
+struct CellOptions {
+  std::vector<Layer> cell;
+  RNNOptions rnn;
 };
 
 // Makes the layer that runs a cell.
@@ -64,16 +71,6 @@ RNNOptions rnn_options(const Options& options) {
           .zero_output_for_mask = options.zero_output_for_mask,
           .name = options.name,
           .trainable = options.trainable};
-}
-
-// Appends the options of RNN.
-template <typename Options>
-LayerConfig with_rnn_config(LayerConfig config, const Options& options) {
-  config.emplace_back("return_sequences", options.return_sequences);
-  config.emplace_back("return_state", options.return_state);
-  config.emplace_back("go_backwards", options.go_backwards);
-  config.emplace_back("zero_output_for_mask", options.zero_output_for_mask);
-  return config;
 }
 
 }  // namespace cohort

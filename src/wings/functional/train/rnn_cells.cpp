@@ -29,7 +29,6 @@ struct CellPlan {
   Constraint recurrent_constraint = {};
   Constraint bias_constraint = {};
   CellDropout dropout = {};
-  LayerConfig config;
 
   std::string_view type() const {
     return sort == CellSort::kSimple ? "SimpleRNNCell" : sort == CellSort::kLstm ? "LSTMCell" : "GRUCell";
@@ -151,7 +150,6 @@ class CellKind final : public RNNCellKind {
   std::shared_ptr<RNNCellModule> build_cell(const BuildContext& context) const override {
     return std::make_shared<CellModule>(cell_, context);
   }
-  std::optional<LayerConfig> config() const override { return cell_.config; }
 
  private:
   CellPlan cell_;
@@ -160,70 +158,50 @@ class CellKind final : public RNNCellKind {
 // Takes over the options that all cells and SimpleRNN have.
 template <typename Options>
 CellPlan cell_of(CellSort sort, const Options& options) {
-  CellPlan cell{.sort = sort,
-                .units = options.units,
-                .activation = options.activation,
-                .use_bias = options.use_bias,
-                .kernel_initializer = options.kernel_initializer,
-                .recurrent_initializer = options.recurrent_initializer,
-                .bias_initializer = options.bias_initializer,
-                .kernel_regularizer = options.kernel_regularizer,
-                .recurrent_regularizer = options.recurrent_regularizer,
-                .bias_regularizer = options.bias_regularizer,
-                .kernel_constraint = options.kernel_constraint,
-                .recurrent_constraint = options.recurrent_constraint,
-                .bias_constraint = options.bias_constraint,
-                .dropout = {.input = options.dropout, .state = options.recurrent_dropout}};
-  cell.config = {{"units", options.units},
-                 {"activation", options.activation},
-                 {"use_bias", options.use_bias},
-                 {"kernel_initializer", options.kernel_initializer},
-                 {"recurrent_initializer", options.recurrent_initializer},
-                 {"bias_initializer", options.bias_initializer},
-                 {"kernel_regularizer", options.kernel_regularizer},
-                 {"recurrent_regularizer", options.recurrent_regularizer},
-                 {"bias_regularizer", options.bias_regularizer},
-                 {"kernel_constraint", options.kernel_constraint},
-                 {"recurrent_constraint", options.recurrent_constraint},
-                 {"bias_constraint", options.bias_constraint},
-                 {"dropout", options.dropout},
-                 {"recurrent_dropout", options.recurrent_dropout}};
-  return cell;
+  return {.sort = sort,
+          .units = options.units,
+          .activation = options.activation,
+          .use_bias = options.use_bias,
+          .kernel_initializer = options.kernel_initializer,
+          .recurrent_initializer = options.recurrent_initializer,
+          .bias_initializer = options.bias_initializer,
+          .kernel_regularizer = options.kernel_regularizer,
+          .recurrent_regularizer = options.recurrent_regularizer,
+          .bias_regularizer = options.bias_regularizer,
+          .kernel_constraint = options.kernel_constraint,
+          .recurrent_constraint = options.recurrent_constraint,
+          .bias_constraint = options.bias_constraint,
+          .dropout = {.input = options.dropout, .state = options.recurrent_dropout}};
 }
 
-Layer make_cell(CellPlan cell, const std::string& name, bool trainable) {
-  return Layer(std::make_shared<CellKind>(std::move(cell)), name, trainable);
+template <typename Options>
+Layer make_cell(CellPlan cell, const Options& options) {
+  return Layer(made_with<CellKind>(options, std::move(cell)), options.name, options.trainable);
 }
 
 }  // namespace
 
 Layer SimpleRNNCell(const SimpleRNNCellOptions& options) {
-  return make_cell(cell_of(CellSort::kSimple, options), options.name, options.trainable);
+  return make_cell(cell_of(CellSort::kSimple, options), options);
 }
 
 Layer LSTMCell(const LSTMCellOptions& options) {
   CellPlan cell = cell_of(CellSort::kLstm, options);
   cell.recurrent_activation = options.recurrent_activation;
   cell.unit_forget_bias = options.unit_forget_bias;
-  cell.config.emplace_back("recurrent_activation", options.recurrent_activation);
-  cell.config.emplace_back("unit_forget_bias", options.unit_forget_bias);
-  return make_cell(std::move(cell), options.name, options.trainable);
+  return make_cell(std::move(cell), options);
 }
 
 Layer GRUCell(const GRUCellOptions& options) {
   CellPlan cell = cell_of(CellSort::kGru, options);
   cell.recurrent_activation = options.recurrent_activation;
   cell.reset_after = options.reset_after;
-  cell.config.emplace_back("recurrent_activation", options.recurrent_activation);
-  cell.config.emplace_back("reset_after", options.reset_after);
-  return make_cell(std::move(cell), options.name, options.trainable);
+  return make_cell(std::move(cell), options);
 }
 
 Layer SimpleRNN(const SimpleRNNOptions& options) {
-  CellPlan cell = cell_of(CellSort::kSimple, options);
-  LayerConfig config = with_rnn_config(cell.config, options);
-  return make_rnn({.type = "SimpleRNN", .base_name = "simple_rnn", .config = std::move(config)},
-                  std::make_shared<CellKind>(std::move(cell)), rnn_options(options));
+  return make_rnn({.type = "SimpleRNN", .base_name = "simple_rnn", .options = options},
+                  std::make_shared<CellKind>(cell_of(CellSort::kSimple, options)), rnn_options(options));
 }
 
 Layer SimpleRNN(int64_t units) {

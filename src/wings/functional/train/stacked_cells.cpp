@@ -58,9 +58,9 @@ class StackedCellsModule final : public RNNCellModule {
 
 class StackedCellsKind final : public RNNCellKind {
  public:
-  explicit StackedCellsKind(std::vector<Layer> cells) : layers_(std::move(cells)) {
-    if (layers_.empty()) fail_option(type(), "there are no cells");
-    for (const Layer& layer : layers_) kinds_.push_back(cell_kind(type(), layer));
+  explicit StackedCellsKind(const std::vector<Layer>& cells) {
+    if (cells.empty()) fail_option(type(), "there are no cells");
+    for (const Layer& layer : cells) kinds_.push_back(cell_kind(type(), layer));
   }
   std::string_view type() const override { return "StackedRNNCells"; }
   std::string_view base_name() const override { return "stacked_rnn_cells"; }
@@ -78,22 +78,15 @@ class StackedCellsKind final : public RNNCellKind {
   std::shared_ptr<RNNCellModule> build_cell(const BuildContext& context) const override {
     return std::make_shared<StackedCellsModule>(kinds_, context);
   }
-  std::optional<LayerConfig> config() const override {
-    for (const Layer& layer : layers_) {
-      if (!layer.kind().config()) return std::nullopt;
-    }
-    return LayerConfig{{"cells", layers_}};
-  }
 
  private:
-  std::vector<Layer> layers_;
   CellKinds kinds_;
 };
 
 }  // namespace
 
 Layer StackedRNNCells(std::vector<Layer> cells) {
-  return Layer(std::make_shared<StackedCellsKind>(std::move(cells)));
+  return Layer(made_with<StackedCellsKind>(cells, cells));
 }
 
 }  // namespace cohort

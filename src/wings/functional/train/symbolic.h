@@ -53,6 +53,9 @@ class InputKind final : public LayerKind {
 // Base of the kinds of operations, which are no layers in a model's list, as in Keras.
 class OperationKind : public GraphLayerKind {};
 
+// The sides of arithmetic, as its LayerKind::options(): numbers, or nothing where the next input stands.
+using OperationSides = std::vector<std::optional<double>>;
+
 // The kind of a model that is a layer of another one. Its modules are the model's copies.
 class ModelKind final : public LayerKind {
  public:

@@ -27,14 +27,10 @@ class FunctionModule final : public GraphLayerModule {
 template <typename Base>
 class FunctionKind final : public Base {
  public:
-  FunctionKind(std::string type, std::string base_name, Function function, std::optional<LayerConfig> config = {})
-      : type_(std::move(type)),
-        base_name_(std::move(base_name)),
-        function_(std::move(function)),
-        config_(std::move(config)) {}
+  FunctionKind(std::string type, std::string base_name, Function function)
+      : type_(std::move(type)), base_name_(std::move(base_name)), function_(std::move(function)) {}
   std::string_view type() const override { return type_; }
   std::string_view base_name() const override { return base_name_; }
-  std::optional<LayerConfig> config() const override { return config_; }
 
   // Dimensions that are not known have two sizes in turn: those of the output that differ then are not known either.
   std::vector<Shape> output_shapes(const BuildContext& context, const std::vector<Shape>& inputs) const override {
@@ -78,13 +74,12 @@ class FunctionKind final : public Base {
   std::string type_;
   std::string base_name_;
   Function function_;
-  std::optional<LayerConfig> config_;
 };
 
 SymbolicTensor operation(std::string type, std::string base_name, const std::vector<SymbolicTensor>& inputs,
-                         Function function, LayerConfig config = {}) {
-  const Layer layer(std::make_shared<FunctionKind<OperationKind>>(std::move(type), std::move(base_name),
-                                                                  std::move(function), std::move(config)));
+                         Function function, const std::any& given = {}) {
+  const Layer layer(
+      made_with<FunctionKind<OperationKind>>(given, std::move(type), std::move(base_name), std::move(function)));
   return layer(inputs);
 }
 
@@ -94,17 +89,24 @@ using Tensors = std::vector<torch::Tensor>;
 template <typename Of>
 SymbolicTensor arithmetic(std::string type, std::string base_name, const SymbolicOperand& a, const SymbolicOperand& b,
                           Of of) {
+  const auto side = [](const SymbolicOperand& operand) {
+    return operand.tensor() ? std::nullopt : std::optional<double>(operand.number());
+  };
+  const OperationSides sides = {side(a), side(b)};
   if (a.tensor() && b.tensor()) {
-    return operation(std::move(type), std::move(base_name), {*a.tensor(), *b.tensor()},
-                     [of](const Tensors& x) { return of(x[0], x[1]); });
+    return operation(
+        std::move(type), std::move(base_name), {*a.tensor(), *b.tensor()},
+        [of](const Tensors& x) { return of(x[0], x[1]); }, sides);
   }
   if (!a.tensor() && !b.tensor()) fail<InvalidArgument>("[model] ", type, ": both sides are numbers, wanted a tensor");
   if (a.tensor()) {
-    return operation(std::move(type), std::move(base_name), {*a.tensor()},
-                     [of, number = b.number()](const Tensors& x) { return of(x[0], number); }, {{"x2", b.number()}});
+    return operation(
+        std::move(type), std::move(base_name), {*a.tensor()},
+        [of, number = b.number()](const Tensors& x) { return of(x[0], number); }, sides);
   }
-  return operation(std::move(type), std::move(base_name), {*b.tensor()},
-                   [of, number = a.number()](const Tensors& x) { return of(number, x[0]); }, {{"x1", a.number()}});
+  return operation(
+      std::move(type), std::move(base_name), {*b.tensor()},
+      [of, number = a.number()](const Tensors& x) { return of(number, x[0]); }, sides);
 }
 
 std::size_t known_dim(const SymbolicTensor& x, const char* who, int64_t dim) {
@@ -130,7 +132,8 @@ SymbolicTensor operator/(const SymbolicOperand& a, const SymbolicOperand& b) {
   return arithmetic("Divide", "divide", a, b, [](const auto& x, const auto& y) { return x / y; });
 }
 SymbolicTensor operator-(const SymbolicTensor& a) {
-  return operation("Negative", "negative", {a}, [](const Tensors& x) { return -x[0]; });
+  return operation(
+      "Negative", "negative", {a}, [](const Tensors& x) { return -x[0]; }, OperationSides(1));
 }
 
 SymbolicTensor SymbolicTensor::slice(int64_t dim, int64_t begin, std::optional<int64_t> end, int64_t step) const {
@@ -149,9 +152,7 @@ SymbolicTensor SymbolicTensor::slice(int64_t dim, int64_t begin, std::optional<i
   const auto take = [of_dim, begin, end, step](const Tensors& x) {
     return at::slice(x[0], of_dim, begin, end ? c10::optional<int64_t>(*end) : c10::nullopt, step);
   };
-  LayerConfig config = {{"dim", of_dim}, {"begin", begin}, {"step", step}};
-  if (end) config.emplace_back("end", *end);
-  return operation("GetItem", "get_item", {*this}, take, std::move(config));
+  return operation("GetItem", "get_item", {*this}, take);
 }
 
 SymbolicTensor SymbolicTensor::select(int64_t dim, int64_t index) const {
@@ -162,8 +163,7 @@ SymbolicTensor SymbolicTensor::select(int64_t dim, int64_t index) const {
   }
   const auto of_dim = static_cast<int64_t>(counted);
   return operation("GetItem", "get_item", {*this},
-                   [of_dim, index](const Tensors& x) { return at::select(x[0], of_dim, index); },
-                   {{"dim", of_dim}, {"index", index}});
+                   [of_dim, index](const Tensors& x) { return at::select(x[0], of_dim, index); });
 }
 
 Layer MergeLambda(Function function, std::string name) {

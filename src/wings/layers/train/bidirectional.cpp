@@ -85,7 +85,8 @@ Layer Bidirectional(const Layer& layer, const BidirectionalOptions& options) {
   if (!kind) fail_option("Bidirectional", "wants an LSTM or a GRU, got a ", layer.type());
   Recurrence recurrence = kind->recurrence();
   recurrence.zero_where_masked = true;
-  return Layer(std::make_shared<BidirectionalKind>(std::move(recurrence), options.merge_mode), options.name,
+  const BidirectionalParts given = {.layer = layer, .options = options};
+  return Layer(made_with<BidirectionalKind>(given, std::move(recurrence), options.merge_mode), options.name,
                layer.trainable());
 }
 

@@ -158,7 +158,7 @@ Layer make_convolution(std::string_view type, std::string_view base_name, const 
                            .bias_regularizer = options.bias_regularizer,
                            .kernel_constraint = options.kernel_constraint,
                            .bias_constraint = options.bias_constraint};
-  return Layer(std::make_shared<ConvNKind>(std::move(convolution)), options.name, options.trainable);
+  return Layer(made_with<ConvNKind>(options, std::move(convolution)), options.name, options.trainable);
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // Conv1DTranspose and Conv3DTranspose: the module of Conv2DTranspose along another number of dimensions.
 #include "cohort/train/layers/more_convolutions.h"
 #include "wings/layers/train/conv_transpose.h"
-#include "wings/layers/train/options.h"
 
 namespace cohort {
 
@@ -9,8 +8,7 @@ namespace {
 
 class ConvTransposeNKind final : public LayerKind {
  public:
-  ConvTransposeNKind(TransposedConvolution convolution, LayerConfig config)
-      : conv_(std::move(convolution)), config_(std::move(config)) {
+  explicit ConvTransposeNKind(TransposedConvolution convolution) : conv_(std::move(convolution)) {
     if (conv_.filters <= 0) fail_option(type(), "filters must be positive, got ", conv_.filters);
     std::vector<int64_t> kernel, strides, dilation;
     for (const Unwindow& window : conv_.windows) {
@@ -43,31 +41,14 @@ class ConvTransposeNKind final : public LayerKind {
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
     return std::make_shared<ConvTransposeModule>(conv_, context);
   }
-  std::optional<LayerConfig> config() const override { return config_; }
 
  private:
   TransposedConvolution conv_;
-  LayerConfig config_;
 };
 
 template <typename Options>
 Layer make_transpose(std::string_view type, const Options& options, std::vector<Unwindow> windows) {
-  LayerConfig config = {{"filters", options.filters},
-                        {"kernel_size", option_of(options.kernel_size)},
-                        {"strides", option_of(options.strides)},
-                        {"padding", option_of(options.padding)},
-                        {"output_padding", option_of(options.output_padding)},
-                        {"dilation_rate", option_of(options.dilation_rate)},
-                        {"activation", options.activation},
-                        {"use_bias", options.use_bias},
-                        {"kernel_initializer", options.kernel_initializer},
-                        {"bias_initializer", options.bias_initializer},
-                        {"kernel_regularizer", options.kernel_regularizer},
-                        {"bias_regularizer", options.bias_regularizer},
-                        {"kernel_constraint", options.kernel_constraint},
-                        {"bias_constraint", options.bias_constraint}};
-  return Layer(std::make_shared<ConvTransposeNKind>(transposed_convolution(type, options, std::move(windows)),
-                                                    std::move(config)),
+  return Layer(made_with<ConvTransposeNKind>(options, transposed_convolution(type, options, std::move(windows))),
                options.name, options.trainable);
 }
 

@@ -57,7 +57,6 @@ class GluKind final : public LayerKind {
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
     return std::make_shared<GluModule>(dimension_of(context), context);
   }
-  std::optional<LayerConfig> config() const override { return LayerConfig{{"axis", axis_}}; }
 
  private:
   int64_t dimension_of(const BuildContext& context) const {

@@ -107,7 +107,6 @@ class ElementNoiseKind final : public LayerKind {
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
     return std::make_shared<Module>(Module::kType, amount_, context);
   }
-  std::optional<LayerConfig> config() const override { return LayerConfig{{Module::kAmount, amount_}}; }
 
  private:
   double amount_;
@@ -162,11 +161,6 @@ class SpatialDropoutKind final : public LayerKind {
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
     return std::make_shared<SpatialDropoutModule>(type(), rate_, channels_first_ ? 1 : 2, context);
   }
-  std::optional<LayerConfig> config() const override {
-    LayerConfig config = {{"rate", rate_}};
-    if (places_ == 1) config.emplace_back("channels_first", channels_first_);
-    return config;
-  }
 
  private:
   std::size_t places_;
@@ -174,15 +168,15 @@ class SpatialDropoutKind final : public LayerKind {
   bool channels_first_;
 };
 
-template <typename Module>
-Layer make_noise(double amount, const std::string& name) {
-  return Layer(std::make_shared<ElementNoiseKind<Module>>(amount), name);
+template <typename Module, typename Options>
+Layer make_noise(const Options& options, double amount) {
+  return Layer(made_with<ElementNoiseKind<Module>>(options, amount), options.name);
 }
 
 }  // namespace
 
 Layer SpatialDropout1D(const SpatialDropout1DOptions& options) {
-  return Layer(std::make_shared<SpatialDropoutKind>(1, options.rate, options.channels_first), options.name);
+  return Layer(made_with<SpatialDropoutKind>(options, 1, options.rate, options.channels_first), options.name);
 }
 
 Layer SpatialDropout1D(double rate) {
@@ -190,7 +184,7 @@ Layer SpatialDropout1D(double rate) {
 }
 
 Layer SpatialDropout2D(const SpatialDropoutOptions& options) {
-  return Layer(std::make_shared<SpatialDropoutKind>(2, options.rate, /*channels_first=*/true), options.name);
+  return Layer(made_with<SpatialDropoutKind>(options, 2, options.rate, /*channels_first=*/true), options.name);
 }
 
 Layer SpatialDropout2D(double rate) {
@@ -198,7 +192,7 @@ Layer SpatialDropout2D(double rate) {
 }
 
 Layer SpatialDropout3D(const SpatialDropoutOptions& options) {
-  return Layer(std::make_shared<SpatialDropoutKind>(3, options.rate, /*channels_first=*/true), options.name);
+  return Layer(made_with<SpatialDropoutKind>(options, 3, options.rate, /*channels_first=*/true), options.name);
 }
 
 Layer SpatialDropout3D(double rate) {
@@ -206,7 +200,7 @@ Layer SpatialDropout3D(double rate) {
 }
 
 Layer GaussianNoise(const GaussianNoiseOptions& options) {
-  return make_noise<GaussianNoiseModule>(options.stddev, options.name);
+  return make_noise<GaussianNoiseModule>(options, options.stddev);
 }
 
 Layer GaussianNoise(double stddev) {
@@ -214,7 +208,7 @@ Layer GaussianNoise(double stddev) {
 }
 
 Layer GaussianDropout(const GaussianDropoutOptions& options) {
-  return make_noise<GaussianDropoutModule>(options.rate, options.name);
+  return make_noise<GaussianDropoutModule>(options, options.rate);
 }
 
 Layer GaussianDropout(double rate) {
@@ -222,7 +216,7 @@ Layer GaussianDropout(double rate) {
 }
 
 Layer AlphaDropout(const AlphaDropoutOptions& options) {
-  return make_noise<AlphaDropoutModule>(options.rate, options.name);
+  return make_noise<AlphaDropoutModule>(options, options.rate);
 }
 
 Layer AlphaDropout(double rate) {

@@ -132,19 +132,19 @@ class GlobalPooling1DKind final : public LayerKind {
 }  // namespace
 
 Layer MaxPooling1D(const Pooling1DOptions& options) {
-  return Layer(std::make_shared<Pooling1DKind>(/*maximum=*/true, options), options.name);
+  return Layer(made_with<Pooling1DKind>(options, /*maximum=*/true, options), options.name);
 }
 
 Layer AveragePooling1D(const Pooling1DOptions& options) {
-  return Layer(std::make_shared<Pooling1DKind>(/*maximum=*/false, options), options.name);
+  return Layer(made_with<Pooling1DKind>(options, /*maximum=*/false, options), options.name);
 }
 
 Layer GlobalMaxPooling1D(const GlobalPooling1DOptions& options) {
-  return Layer(std::make_shared<GlobalPooling1DKind>(/*maximum=*/true, options), options.name);
+  return Layer(made_with<GlobalPooling1DKind>(options, /*maximum=*/true, options), options.name);
 }
 
 Layer GlobalAveragePooling1D(const GlobalPooling1DOptions& options) {
-  return Layer(std::make_shared<GlobalPooling1DKind>(/*maximum=*/false, options), options.name);
+  return Layer(made_with<GlobalPooling1DKind>(options, /*maximum=*/false, options), options.name);
 }
 
 }  // namespace cohort

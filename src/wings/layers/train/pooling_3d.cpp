@@ -7,7 +7,6 @@
 #include <limits>
 
 #include "train/layers/support.h"
-#include "wings/layers/train/options.h"
 
 namespace cohort {
 
@@ -95,11 +94,6 @@ class Pooling3DKind final : public LayerKind {
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
     return std::make_shared<Pooling3DModule>(maximum_, type(), windows_, context);
   }
-  std::optional<LayerConfig> config() const override {
-    return LayerConfig{{"pool_size", option_of(options_.pool_size)},
-                       {"strides", option_of(options_.strides)},
-                       {"padding", option_of(options_.padding)}};
-  }
 
  private:
   bool maximum_;
@@ -140,7 +134,6 @@ class GlobalPooling3DKind final : public LayerKind {
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
     return std::make_shared<GlobalPooling3DModule>(maximum_, type(), keepdims_, context);
   }
-  std::optional<LayerConfig> config() const override { return LayerConfig{{"keepdims", keepdims_}}; }
 
  private:
   bool maximum_;
@@ -150,19 +143,19 @@ class GlobalPooling3DKind final : public LayerKind {
 }  // namespace
 
 Layer MaxPooling3D(const Pooling3DOptions& options) {
-  return Layer(std::make_shared<Pooling3DKind>(/*maximum=*/true, options), options.name);
+  return Layer(made_with<Pooling3DKind>(options, /*maximum=*/true, options), options.name);
 }
 
 Layer AveragePooling3D(const Pooling3DOptions& options) {
-  return Layer(std::make_shared<Pooling3DKind>(/*maximum=*/false, options), options.name);
+  return Layer(made_with<Pooling3DKind>(options, /*maximum=*/false, options), options.name);
 }
 
 Layer GlobalMaxPooling3D(const GlobalPooling3DOptions& options) {
-  return Layer(std::make_shared<GlobalPooling3DKind>(/*maximum=*/true, options.keepdims), options.name);
+  return Layer(made_with<GlobalPooling3DKind>(options, /*maximum=*/true, options.keepdims), options.name);
 }
 
 Layer GlobalAveragePooling3D(const GlobalPooling3DOptions& options) {
-  return Layer(std::make_shared<GlobalPooling3DKind>(/*maximum=*/false, options.keepdims), options.name);
+  return Layer(made_with<GlobalPooling3DKind>(options, /*maximum=*/false, options.keepdims), options.name);
 }
 
 }  // namespace cohort

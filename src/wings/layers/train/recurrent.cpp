@@ -166,7 +166,7 @@ std::shared_ptr<LayerModule> RecurrentKind::build(const BuildContext& context) c
 Layer LSTM(const LSTMOptions& options) {
   Recurrence recurrence = recurrence_of(RecurrentCell::kLstm, options);
   recurrence.unit_forget_bias = options.unit_forget_bias;
-  return Layer(std::make_shared<RecurrentKind>(std::move(recurrence)), options.name, options.trainable);
+  return Layer(made_with<RecurrentKind>(options, std::move(recurrence)), options.name, options.trainable);
 }
 
 Layer LSTM(int64_t units) {
@@ -174,7 +174,7 @@ Layer LSTM(int64_t units) {
 }
 
 Layer GRU(const GRUOptions& options) {
-  return Layer(std::make_shared<RecurrentKind>(recurrence_of(RecurrentCell::kGru, options)), options.name,
+  return Layer(made_with<RecurrentKind>(options, recurrence_of(RecurrentCell::kGru, options)), options.name,
                options.trainable);
 }
 

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string_view>
 
-#include "cohort/train/layers/layer.h"
+#include "cohort/train/layers/recurrent.h"
 
 namespace cohort {
 
@@ -33,6 +33,12 @@ struct Recurrence {
   std::string_view type() const { return cell == RecurrentCell::kLstm ? "LSTM" : "GRU"; }
   // Returns the number of rows of the weights.
   int64_t rows() const { return (cell == RecurrentCell::kLstm ? 4 : 3) * units; }
+};
+
+// The layer and the options that Bidirectional was made with.
+struct BidirectionalParts {
+  Layer layer;
+  BidirectionalOptions options;
 };
 
 class RecurrentKind final : public LayerKind {

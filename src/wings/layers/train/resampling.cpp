@@ -148,11 +148,11 @@ Layer UpSampling2D(const UpSampling2DOptions& options) {
 }
 
 Layer ZeroPadding2D(const Border2& padding) {
-  return Layer(std::make_shared<BorderKind>(padding, /*cuts=*/false));
+  return Layer(made_with<BorderKind>(padding, padding, /*cuts=*/false));
 }
 
 Layer Cropping2D(const Border2& cropping) {
-  return Layer(std::make_shared<BorderKind>(cropping, /*cuts=*/true));
+  return Layer(made_with<BorderKind>(cropping, cropping, /*cuts=*/true));
 }
 
 }  // namespace cohort

@@ -58,9 +58,6 @@ class UpSamplingNKind final : public LayerKind {
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
     return std::make_shared<UpSamplingNModule>(type(), size_, context);
   }
-  std::optional<LayerConfig> config() const override {
-    return size_.size() == 1 ? LayerConfig{{"size", size_.front()}} : LayerConfig{{"size", size_}};
-  }
 
  private:
   std::vector<int64_t> size_;
@@ -125,45 +122,40 @@ class BorderNKind final : public LayerKind {
     }
     return std::make_shared<BorderNModule>(type(), std::move(sides), context);
   }
-  std::optional<LayerConfig> config() const override {
-    std::vector<int64_t> sides;
-    for (const Border1& border : borders_) sides.insert(sides.end(), {border.before, border.after});
-    return LayerConfig{{cuts_ ? "cropping" : "padding", std::move(sides)}};
-  }
 
  private:
   std::vector<Border1> borders_;  // one for each dimension
   bool cuts_;
 };
 
-Layer make_border(std::vector<Border1> borders, bool cuts) {
-  return Layer(std::make_shared<BorderNKind>(std::move(borders), cuts));
+Layer make_border(const std::any& given, std::vector<Border1> borders, bool cuts) {
+  return Layer(made_with<BorderNKind>(given, std::move(borders), cuts));
 }
 
 }  // namespace
 
 Layer UpSampling1D(int64_t size) {
-  return Layer(std::make_shared<UpSamplingNKind>(std::vector<int64_t>{size}));
+  return Layer(made_with<UpSamplingNKind>(size, std::vector<int64_t>{size}));
 }
 
 Layer UpSampling3D(const Size3& size) {
-  return Layer(std::make_shared<UpSamplingNKind>(std::vector<int64_t>{size.depth, size.height, size.width}));
+  return Layer(made_with<UpSamplingNKind>(size, std::vector<int64_t>{size.depth, size.height, size.width}));
 }
 
 Layer ZeroPadding1D(const Border1& padding) {
-  return make_border({padding}, /*cuts=*/false);
+  return make_border(padding, {padding}, /*cuts=*/false);
 }
 
 Layer Cropping1D(const Border1& cropping) {
-  return make_border({cropping}, /*cuts=*/true);
+  return make_border(cropping, {cropping}, /*cuts=*/true);
 }
 
 Layer ZeroPadding3D(const Border3& padding) {
-  return make_border({padding.depth, padding.height, padding.width}, /*cuts=*/false);
+  return make_border(padding, {padding.depth, padding.height, padding.width}, /*cuts=*/false);
 }
 
 Layer Cropping3D(const Border3& cropping) {
-  return make_border({cropping.depth, cropping.height, cropping.width}, /*cuts=*/true);
+  return make_border(cropping, {cropping.depth, cropping.height, cropping.width}, /*cuts=*/true);
 }
 
 }  // namespace cohort

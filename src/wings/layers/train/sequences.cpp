@@ -122,7 +122,6 @@ class RepeatVectorKind final : public LayerKind {
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
     return std::make_shared<RepeatVectorModule>(n_, context);
   }
-  std::optional<LayerConfig> config() const override { return LayerConfig{{"n", n_}}; }
 
  private:
   int64_t n_;
@@ -131,15 +130,15 @@ class RepeatVectorKind final : public LayerKind {
 }  // namespace
 
 Layer RepeatVector(int64_t n) {
-  return Layer(std::make_shared<RepeatVectorKind>(n));
+  return Layer(made_with<RepeatVectorKind>(n, n));
 }
 
 Layer Masking(double mask_value) {
-  return Layer(std::make_shared<MaskingKind>(mask_value));
+  return Layer(made_with<MaskingKind>(mask_value, mask_value));
 }
 
 Layer TimeDistributed(const Layer& layer) {
-  return Layer(std::make_shared<TimeDistributedKind>(layer.shared_kind()), {}, layer.trainable());
+  return Layer(made_with<TimeDistributedKind>(layer, layer.shared_kind()), {}, layer.trainable());
 }
 
 }  // namespace cohort

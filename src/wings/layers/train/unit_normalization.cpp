@@ -49,7 +49,6 @@ class UnitNormKind final : public LayerKind {
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
     return std::make_shared<UnitNormModule>(dimensions(context), context);
   }
-  std::optional<LayerConfig> config() const override { return LayerConfig{{"axis", options_.axis}}; }
 
  private:
   std::vector<int64_t> dimensions(const BuildContext& context) const {

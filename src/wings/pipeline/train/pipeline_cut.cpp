@@ -9,8 +9,8 @@
 
 #include "base/cpu_threads.h"
 #include "base/fail.h"
-#include "train/layers/stage.h"
 #include "wings/pipeline/strategy/pipeline_plan.h"
+#include "wings/pipeline/train/stage.h"
 
 namespace cohort {
 

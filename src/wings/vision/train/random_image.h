@@ -47,7 +47,7 @@ class RandomImageModule : public LayerModule {
 template <typename Module, typename Options>
 class RandomImageKind final : public LayerKind {
  public:
-  RandomImageKind(Options options, LayerConfig config) : options_(std::move(options)), config_(std::move(config)) {}
+  explicit RandomImageKind(Options options) : options_(std::move(options)) {}
   std::string_view type() const override { return Module::kType; }
   std::string_view base_name() const override { return Module::kBaseName; }
   Shape output_shape(const BuildContext& context) const override {
@@ -56,28 +56,20 @@ class RandomImageKind final : public LayerKind {
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
     return std::make_shared<Module>(options_, context);
   }
-  std::optional<LayerConfig> config() const override { return config_; }
 
  private:
   Options options_;
-  LayerConfig config_;
 };
 
 template <typename Module, typename Options>
-Layer make_random_image(const Options& options, LayerConfig config) {
-  return Layer(std::make_shared<RandomImageKind<Module, Options>>(options, std::move(config)), options.name);
+Layer make_random_image(const Options& options) {
+  return make_layer<RandomImageKind<Module, Options>>(options);
 }
 
 // Fails with InvalidArgument unless the interval lies within [low, high].
 inline void check_range(std::string_view type, const char* name, const RandomRange& range, double low, double high) {
   if (range.low >= low && range.low <= range.high && range.high <= high) return;
   fail_option(type, name, " must be an interval within [", low, ", ", high, "], got ", range.low, " to ", range.high);
-}
-
-// Appends an interval to options, by the names of its fields.
-inline void add_range(LayerConfig& config, const std::string& name, const RandomRange& range) {
-  config.emplace_back(name + ".low", range.low);
-  config.emplace_back(name + ".high", range.high);
 }
 
 }  // namespace cohort

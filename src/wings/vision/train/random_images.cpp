@@ -93,9 +93,6 @@ class CropKind final : public LayerKind {
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
     return std::make_shared<CropModule>(size_, context);
   }
-  std::optional<LayerConfig> config() const override {
-    return LayerConfig{{"height", size_.height}, {"width", size_.width}};
-  }
 
  private:
   CropSize size_;
@@ -148,11 +145,13 @@ void check_values(std::string_view type, const RandomRange& range) {
 Layer RandomFlip(const RandomFlipOptions& options) {
   if (!options.horizontal && !options.vertical)
     fail_option(FlipModule::kType, "neither horizontal nor vertical is set");
-  return make_random_image<FlipModule>(options, {{"horizontal", options.horizontal}, {"vertical", options.vertical}});
+  return make_random_image<FlipModule>(options);
 }
 
 Layer RandomCrop(int64_t height, int64_t width, std::string name) {
-  return Layer(std::make_shared<CropKind>(CropSize{.height = height, .width = width}), std::move(name));
+  return Layer(
+      made_with<CropKind>(CropSize{.height = height, .width = width}, CropSize{.height = height, .width = width}),
+      std::move(name));
 }
 
 Layer RandomContrast(const RandomContrastOptions& options) {
@@ -161,18 +160,13 @@ Layer RandomContrast(const RandomContrastOptions& options) {
   }
   if (!(options.upper >= 0.0)) fail_option(ContrastModule::kType, "upper must be 0 or more, got ", options.upper);
   check_values(ContrastModule::kType, options.value_range);
-  LayerConfig config = {{"lower", options.lower}, {"upper", options.upper}};
-  add_range(config, "value_range", options.value_range);
-  return make_random_image<ContrastModule>(options, std::move(config));
+  return make_random_image<ContrastModule>(options);
 }
 
 Layer RandomBrightness(const RandomBrightnessOptions& options) {
   check_range(BrightnessModule::kType, "factor", options.factor, -1.0, 1.0);
   check_values(BrightnessModule::kType, options.value_range);
-  LayerConfig config;
-  add_range(config, "factor", options.factor);
-  add_range(config, "value_range", options.value_range);
-  return make_random_image<BrightnessModule>(options, std::move(config));
+  return make_random_image<BrightnessModule>(options);
 }
 
 }  // namespace cohort

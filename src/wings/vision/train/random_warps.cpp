@@ -161,44 +161,17 @@ class ZoomModule final : public RandomImageModule {
   RandomZoomOptions options_;
 };
 
-template <typename Options>
-void add_warp(LayerConfig& config, const Options& options) {
-  const auto fill = [&]() -> std::string {
-    switch (options.fill_mode) {
-      case FillMode::kConstant:
-        return "constant";
-      case FillMode::kNearest:
-        return "nearest";
-      case FillMode::kWrap:
-        return "wrap";
-      default:
-        return "reflect";
-    }
-  };
-  config.emplace_back("fill_mode", fill());
-  const bool bilinear = options.interpolation == WarpInterpolation::kBilinear;
-  config.emplace_back("interpolation", std::string(bilinear ? "bilinear" : "nearest"));
-  config.emplace_back("fill_value", options.fill_value);
-}
-
 }  // namespace
 
 Layer RandomRotation(const RandomRotationOptions& options) {
   check_range(RotationModule::kType, "factor", options.factor, -1.0, 1.0);
-  LayerConfig config;
-  add_range(config, "factor", options.factor);
-  add_warp(config, options);
-  return make_random_image<RotationModule>(options, std::move(config));
+  return make_random_image<RotationModule>(options);
 }
 
 Layer RandomTranslation(const RandomTranslationOptions& options) {
   check_range(TranslationModule::kType, "height_factor", options.height_factor, -1.0, 1.0);
   check_range(TranslationModule::kType, "width_factor", options.width_factor, -1.0, 1.0);
-  LayerConfig config;
-  add_range(config, "height_factor", options.height_factor);
-  add_range(config, "width_factor", options.width_factor);
-  add_warp(config, options);
-  return make_random_image<TranslationModule>(options, std::move(config));
+  return make_random_image<TranslationModule>(options);
 }
 
 Layer RandomZoom(const RandomZoomOptions& options) {
@@ -208,15 +181,7 @@ Layer RandomZoom(const RandomZoomOptions& options) {
   };
   check("height_factor", options.height_factor);
   if (options.width_factor) check("width_factor", *options.width_factor);
-  LayerConfig config;
-  add_range(config, "height_factor", options.height_factor);
-  if (options.width_factor) {
-    add_range(config, "width_factor", *options.width_factor);
-  } else {
-    config.emplace_back("width_factor", std::monostate());
-  }
-  add_warp(config, options);
-  return make_random_image<ZoomModule>(options, std::move(config));
+  return make_random_image<ZoomModule>(options);
 }
 
 }  // namespace cohort

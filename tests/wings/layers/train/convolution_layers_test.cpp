@@ -38,6 +38,17 @@ void expect_same(const Built& layer, const torch::Tensor& x,
   for (std::size_t i = 0; i < inputs.size(); ++i) expect_close(ours[i], theirs[i], 1e-10);
 }
 
+TEST(DepthwiseConv2DTest, ConvolvesEachChannelByItself) {
+  const Built layer =
+      build(DepthwiseConv2D({.kernel_size = 3, .padding = Padding::kSame, .depth_multiplier = 2}), {3, 5, 5});
+  expect_shape(layer, {3, 5, 5});
+  const torch::Tensor x = random({2, 3, 5, 5});
+  EXPECT_EQ(layer["weight"].sizes(), (torch::IntArrayRef{6, 1, 3, 3}));
+  const torch::Tensor first =
+      F::conv2d(x.slice(1, 0, 1), layer["weight"].slice(0, 0, 2), F::Conv2dFuncOptions().padding(1));
+  expect_close(layer(x).slice(1, 0, 2), first);
+}
+
 TEST(Conv1DTest, MatchesTheFunctional) {
   torch::manual_seed(1);
   const Built layer =

@@ -95,15 +95,5 @@ TEST(VolumesTest, VectorsBecomeUnitsAndRepeat) {
   expect_error<InvalidArgument>([] { build(GLU(), {3}); }, "an even dimension -1");
 }
 
-TEST(VolumesTest, FilesCanHoldTheOptions) {
-  const auto config = Conv1DTranspose({.filters = 2, .kernel_size = 3}).kind().config();
-  ASSERT_TRUE(config.has_value());
-  EXPECT_EQ(std::get<int64_t>(config->at(0).second), 2);
-  EXPECT_EQ(config->at(4).first, "output_padding");
-  EXPECT_TRUE(std::holds_alternative<std::monostate>(config->at(4).second));
-  EXPECT_EQ(std::get<std::vector<int64_t>>(Cropping3D({1, 2, {0, 3}}).kind().config()->at(0).second),
-            (std::vector<int64_t>{1, 1, 2, 2, 0, 3}));
-}
-
 }  // namespace
 }  // namespace cohort::volumes_test

@@ -50,7 +50,7 @@ TEST(RandomImagesTest, DrawAnewInTrainingAlone) {
     } else {
       EXPECT_TRUE(built(x).is_same(x)) << layer.type();
     }
-    EXPECT_TRUE(layer.kind().config().has_value());
+    EXPECT_TRUE(layer.kind().options().has_value());
   }
 }
 

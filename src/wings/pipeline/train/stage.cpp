@@ -1,6 +1,7 @@
-#include "train/layers/stage.h"
+#include "wings/pipeline/train/stage.h"
+
 #include "cohort/parallel/stages.h"
-#include "cohort/train/layers/basic.h"
+#include "cohort/train/layers/stage.h"
 #include "train/layers/support.h"
 
 namespace cohort {
