@@ -107,6 +107,13 @@ if(COHORT_HAS_MPI)
   set(COHORT_MPI MPI::MPI_CXX)
 endif()
 
+# Keras' files are HDF5 in zip archives. The headers of Debian's HDF5 are in a folder of their own.
+if(keras IN_LIST COHORT_WINGS)
+  find_path(COHORT_HDF5_HEADERS hdf5.h PATH_SUFFIXES hdf5/serial REQUIRED)
+  find_package(LibArchive REQUIRED)
+  list(APPEND COHORT_LIBRARIES hdf5_serial archive)
+endif()
+
 if(COHORT_TORCH)
   # No folder where the loader looks: what is installed looks where it was linked, and for our module beside the library.
   set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)

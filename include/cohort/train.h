@@ -6,6 +6,7 @@
 #include "cohort/train/controller.h"           // IWYU pragma: export
 #include "cohort/train/export.h"               // IWYU pragma: export
 #include "cohort/train/functional.h"           // IWYU pragma: export
+#include "cohort/train/keras_file.h"           // IWYU pragma: export
 #include "cohort/train/layers.h"               // IWYU pragma: export
 #include "cohort/train/loss.h"                 // IWYU pragma: export
 #include "cohort/train/losses.h"               // IWYU pragma: export

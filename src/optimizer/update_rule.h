@@ -4,6 +4,7 @@
 
 #include <torch/types.h>
 
+#include <any>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -87,6 +88,8 @@ struct SquaredNorms {
 
 class UpdateRule {
  public:
+  std::any options = {};  // the struct of options that it was made with, for files
+
   virtual ~UpdateRule() = default;
 
   virtual const std::string& name() const = 0;

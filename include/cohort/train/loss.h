@@ -20,6 +20,8 @@
 #include <memory>
 #include <string>
 
+#include "cohort/train/given_options.h"
+
 namespace cohort {
 
 class Replica;
@@ -45,7 +47,7 @@ struct LossShare {
 };
 
 // The part of a loss that distinguishes it from others; immutable, thread-safe.
-class LossRule {
+class LossRule : public GivenOptions {
  public:
   virtual ~LossRule() = default;
 

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "cohort/strategy.h"
+#include "cohort/train/given_options.h"
 #include "cohort/train/loss.h"
 
 namespace cohort {
@@ -63,7 +64,7 @@ class MetricState {
 enum class Direction { kUnknown, kUp, kDown };
 
 // The part of a metric that distinguishes it from others; immutable, thread-safe.
-class MetricRule {
+class MetricRule : public GivenOptions {
  public:
   virtual ~MetricRule() = default;
 
@@ -102,6 +103,8 @@ class Metric {
   const std::string& name() const { return rule_->name(); }
   // Returns which results are better.
   Direction direction() const { return rule_->direction(); }
+  // Returns what distinguishes the metric from others.
+  const MetricRule& rule() const { return *rule_; }
 
   // Returns the state for a new measurement.
   MetricState make_state() const { return MetricState(rule_->state_size()); }

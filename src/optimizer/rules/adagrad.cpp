@@ -51,7 +51,7 @@ Optimizer Adagrad(const AdagradOptions& options) {
   require_not_negative("Adagrad", "epsilon", options.epsilon);
   require_not_negative("Adagrad", "lr_decay", options.lr_decay);
   require_torch("Adagrad", "lr_decay", options.lr_decay == 0.0, options.formulation);
-  return make_optimizer(std::make_shared<const AdagradRule>(options), options);
+  return make_optimizer(std::make_shared<AdagradRule>(options), options);
 }
 
 }  // namespace cohort

@@ -75,7 +75,7 @@ Optimizer make_adam(const char* name, const Options& options, bool decouples) {
                           .corrects_epsilon = options.formulation == Formulation::kTorch,
                           .decoupled_decay = decouples ? options.weight_decay : 0.0};
   const Surroundings around{.l2 = decouples ? 0.0 : options.weight_decay, .ema = options.ema};
-  return make_optimizer(std::make_shared<const AdamRule>(name, config, around), options);
+  return make_optimizer(std::make_shared<AdamRule>(name, config, around), options);
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ Optimizer RMSprop(const RmspropOptions& options) {
   require_fraction("RMSprop", "rho", options.rho);
   require_fraction("RMSprop", "momentum", options.momentum);
   require_not_negative("RMSprop", "epsilon", options.epsilon);
-  return make_optimizer(std::make_shared<const RmspropRule>(options), options);
+  return make_optimizer(std::make_shared<RmspropRule>(options), options);
 }
 
 }  // namespace cohort

@@ -210,12 +210,17 @@ class Rule : public UpdateRule {
 
 // Makes an Optimizer of a rule and the options that all rules have.
 template <typename MadeRule, typename Options>
-Optimizer make_optimizer(std::shared_ptr<const MadeRule> rule, const Options& options,
+Optimizer make_optimizer(const std::shared_ptr<MadeRule>& rule, const Options& options,
                          std::vector<std::string> unadapted = {}) {
   require_not_negative(rule->name().c_str(), "weight_decay", options.weight_decay);
   require_ema(rule->name().c_str(), options.ema);
-  return {std::move(rule),      options.learning_rate, options.gradient, options.exclude_from_weight_decay,
-          std::move(unadapted), options.master_weights};
+  rule->options = options;
+  return {rule,
+          options.learning_rate,
+          options.gradient,
+          options.exclude_from_weight_decay,
+          std::move(unadapted),
+          options.master_weights};
 }
 
 }  // namespace cohort

@@ -75,7 +75,7 @@ Optimizer SGD(const SgdOptions& options) {
     fail<InvalidArgument>("[optimizer] SGD: nesterov with momentum ", options.momentum, " and dampening ",
                           options.dampening, " came, a momentum above 0 and no dampening were wanted");
   }
-  return make_optimizer(std::make_shared<const SgdRule>(options), options);
+  return make_optimizer(std::make_shared<SgdRule>(options), options);
 }
 
 }  // namespace cohort

@@ -183,16 +183,16 @@ class Binary final : public LossRule {
 }  // namespace
 
 Loss SparseCategoricalCrossentropy(const SparseCategoricalCrossentropyOptions& options) {
-  if (options.ignore_class) return Loss(std::make_shared<SparseCategoricalIgnoring>(options), options.reduction);
-  return Loss(std::make_shared<SparseCategorical>(options), options.reduction);
+  if (options.ignore_class) return Loss(made_with<SparseCategoricalIgnoring>(options, options), options.reduction);
+  return Loss(made_with<SparseCategorical>(options, options), options.reduction);
 }
 
 Loss CategoricalCrossentropy(const CategoricalCrossentropyOptions& options) {
-  return Loss(std::make_shared<Categorical>(options), options.reduction);
+  return Loss(made_with<Categorical>(options, options), options.reduction);
 }
 
 Loss BinaryCrossentropy(const BinaryCrossentropyOptions& options) {
-  return Loss(std::make_shared<Binary>(options), options.reduction);
+  return Loss(made_with<Binary>(options, options), options.reduction);
 }
 
 }  // namespace cohort

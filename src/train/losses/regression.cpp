@@ -40,28 +40,28 @@ class Regression final : public LossRule {
 }  // namespace
 
 Loss MeanSquaredError(const MeanSquaredErrorOptions& options) {
-  return Loss(std::make_shared<Regression>(options.name,
-                                           [](const auto& prediction, const auto& target, int64_t reduction) {
-                                             return at::mse_loss(prediction, target, reduction);
-                                           }),
+  return Loss(made_with<Regression>(options, options.name,
+                                    [](const auto& prediction, const auto& target, int64_t reduction) {
+                                      return at::mse_loss(prediction, target, reduction);
+                                    }),
               options.reduction);
 }
 
 Loss MeanAbsoluteError(const MeanAbsoluteErrorOptions& options) {
-  return Loss(std::make_shared<Regression>(options.name,
-                                           [](const auto& prediction, const auto& target, int64_t reduction) {
-                                             return at::l1_loss(prediction, target, reduction);
-                                           }),
+  return Loss(made_with<Regression>(options, options.name,
+                                    [](const auto& prediction, const auto& target, int64_t reduction) {
+                                      return at::l1_loss(prediction, target, reduction);
+                                    }),
               options.reduction);
 }
 
 Loss Huber(const HuberOptions& options) {
   const double delta = options.delta;
   if (!(delta > 0.0)) fail<InvalidArgument>("[losses] ", options.name, ": delta must be positive, got ", delta);
-  return Loss(std::make_shared<Regression>(options.name,
-                                           [delta](const auto& prediction, const auto& target, int64_t reduction) {
-                                             return at::huber_loss(prediction, target, reduction, delta);
-                                           }),
+  return Loss(made_with<Regression>(options, options.name,
+                                    [delta](const auto& prediction, const auto& target, int64_t reduction) {
+                                      return at::huber_loss(prediction, target, reduction, delta);
+                                    }),
               options.reduction);
 }
 

@@ -87,14 +87,14 @@ void check_k(const std::string& name, int64_t k) {
 }  // namespace
 
 Metric Accuracy(const AccuracyOptions& options) {
-  return Metric(std::make_shared<ChosenAccuracy>(options.name));
+  return Metric(made_with<ChosenAccuracy>(options, options.name));
 }
 
 Metric EqualityAccuracy(const AccuracyOptions& options) {
-  return Metric(std::make_shared<MeanMetric>(
-      options.name, Direction::kUp, [speaker = "[metrics] " + options.name](const auto& y, const auto& prediction) {
-        return prediction.eq(fit_target(speaker, y, prediction));
-      }));
+  return Metric(made_with<MeanMetric>(std::pair("Accuracy", options), options.name, Direction::kUp,
+                                      [speaker = "[metrics] " + options.name](const auto& y, const auto& prediction) {
+                                        return prediction.eq(fit_target(speaker, y, prediction));
+                                      }));
 }
 
 Metric Crossentropy(const CrossentropyOptions& options) {
@@ -110,19 +110,19 @@ Metric Crossentropy(const CrossentropyOptions& options) {
 }
 
 Metric SparseCategoricalAccuracy(const SparseCategoricalAccuracyOptions& options) {
-  return Metric(std::make_shared<SparseAccuracy>(options.name));
+  return Metric(made_with<SparseAccuracy>(options, options.name));
 }
 
 Metric CategoricalAccuracy(const CategoricalAccuracyOptions& options) {
-  return Metric(std::make_shared<MeanMetric>(
-      options.name, Direction::kUp, [speaker = "[metrics] " + options.name](const auto& y, const auto& prediction) {
-        return categorical_hits(speaker, y, prediction);
-      }));
+  return Metric(made_with<MeanMetric>(options, options.name, Direction::kUp,
+                                      [speaker = "[metrics] " + options.name](const auto& y, const auto& prediction) {
+                                        return categorical_hits(speaker, y, prediction);
+                                      }));
 }
 
 Metric BinaryAccuracy(const BinaryAccuracyOptions& options) {
-  return Metric(std::make_shared<MeanMetric>(
-      options.name, Direction::kUp,
+  return Metric(made_with<MeanMetric>(
+      options, options.name, Direction::kUp,
       [speaker = "[metrics] " + options.name, threshold = options.threshold](const auto& y, const auto& prediction) {
         return binary_hits(speaker, y, prediction, threshold);
       }));
@@ -131,19 +131,21 @@ Metric BinaryAccuracy(const BinaryAccuracyOptions& options) {
 Metric SparseTopKCategoricalAccuracy(const TopKAccuracyOptions& options) {
   const std::string name = options.name.empty() ? "sparse_top_k_categorical_accuracy" : options.name;
   check_k(name, options.k);
-  return Metric(std::make_shared<MeanMetric>(
-      name, Direction::kUp, [speaker = "[metrics] " + name, k = options.k](const auto& y, const auto& prediction) {
-        return top_k_hits(fit_labels(speaker, y, prediction, -1), prediction, k);
-      }));
+  return Metric(
+      made_with<MeanMetric>(options, name, Direction::kUp,
+                            [speaker = "[metrics] " + name, k = options.k](const auto& y, const auto& prediction) {
+                              return top_k_hits(fit_labels(speaker, y, prediction, -1), prediction, k);
+                            }));
 }
 
 Metric TopKCategoricalAccuracy(const TopKAccuracyOptions& options) {
   const std::string name = options.name.empty() ? "top_k_categorical_accuracy" : options.name;
   check_k(name, options.k);
-  return Metric(std::make_shared<MeanMetric>(
-      name, Direction::kUp, [speaker = "[metrics] " + name, k = options.k](const auto& y, const auto& prediction) {
-        return top_k_hits(fit_target(speaker, y, prediction).argmax(-1), prediction, k);
-      }));
+  return Metric(
+      made_with<MeanMetric>(std::pair("TopKCategoricalAccuracy", options), name, Direction::kUp,
+                            [speaker = "[metrics] " + name, k = options.k](const auto& y, const auto& prediction) {
+                              return top_k_hits(fit_target(speaker, y, prediction).argmax(-1), prediction, k);
+                            }));
 }
 
 }  // namespace cohort

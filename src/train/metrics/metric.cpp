@@ -157,7 +157,7 @@ void MetricState::prepare(torch::Device device) {
 Metric::Metric(std::string name, Function values, Direction direction)
     : rule_(user_rule(std::move(name), std::move(values), direction)) {}
 
-Metric::Metric(const Loss& loss) : rule_(std::make_shared<LossMetric>(loss)) {}
+Metric::Metric(const Loss& loss) : rule_(made_with<LossMetric>(loss.rule().options(), loss)) {}
 
 void Metric::update(MetricState& state, const torch::Tensor& y, const torch::Tensor& prediction,
                     const torch::Tensor& weight, const torch::Tensor& mask) const {

@@ -97,6 +97,7 @@ void ModelState::build(const Shape& input, torch::ScalarType input_dtype) {
   leave_parts();
   cut({context});
   for (std::size_t i = 0; i < entries_.size(); ++i) entries_[i].output = outputs[i];
+  built_for_ = context;
   apply_trainable();
   declare();
 }
@@ -258,6 +259,7 @@ void ModelState::compile(const CompileOptions& options) {
   if (precision_ == PrecisionPolicy::kMixedFloat16 && !rule_->gradient().loss_scale) rule_ = LossScaleOptimizer(*rule_);
   optimizer_ = MirroredOptimizer();
   loss_metric_.reset_state();
+  compile_options_ = options;
   ++compilations_;
   make_functions(options);
   if (built()) apply_trainable();

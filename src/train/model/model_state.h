@@ -51,6 +51,9 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   // Describes the layers of an adopted module, which is a LayeredModule, and its inputs; freezes what does not learn.
   void set_entries(std::vector<Entry> entries, const std::vector<BuildContext>& inputs);
 
+  // Returns the layers of a Sequential, and what it was built for; a module of the user's has none.
+  const std::vector<Layer>& layers() const { return layers_; }
+  const BuildContext& built_for() const { return built_for_; }
   bool built() const { return module_.defined(); }
   void require_built(std::string_view what) const;
   const std::string& name() const { return name_; }
@@ -74,6 +77,8 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   void require_graphs() const;
   void compile(const CompileOptions& options);
   bool compiled() const { return outputs_.has_value(); }
+  // Returns what compile() was given last; nothing before that.
+  const std::optional<CompileOptions>& compile_options() const { return compile_options_; }
   void require_compiled(std::string_view what) const;
   // Returns the optimizer, which is made if it is not there yet.
   const MirroredOptimizer& optimizer();
@@ -202,6 +207,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   std::string name_;
   torch::ScalarType dtype_;
   std::vector<Layer> layers_;
+  BuildContext built_for_;
   std::vector<Entry> entries_;
   MirroredModule module_;
   std::vector<detail::ModuleCall> calls_;  // one a replica
@@ -222,8 +228,9 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   const StepsMaker* steps_maker_;  // null: this process makes the steps
   AfterUpdate after_update_;
   std::optional<StepFunctions> functions_;  // nothing: steps run as they are
-  int64_t compilations_ = 0;                // calls of compile()
-  bool declared_ = false;                   // the steps are those of the maker
+  std::optional<CompileOptions> compile_options_;
+  int64_t compilations_ = 0;  // calls of compile()
+  bool declared_ = false;     // the steps are those of the maker
 };
 
 }  // namespace cohort

@@ -43,7 +43,7 @@ class AdadeltaRule final : public MoreRule<AdadeltaRule> {
 Optimizer Adadelta(const AdadeltaOptions& options) {
   require_fraction("Adadelta", "rho", options.rho);
   require_not_negative("Adadelta", "epsilon", options.epsilon);
-  return make_optimizer(std::make_shared<const AdadeltaRule>(options), options);
+  return make_optimizer(std::make_shared<AdadeltaRule>(options), options);
 }
 
 }  // namespace cohort

@@ -218,7 +218,7 @@ Optimizer Adafactor(const AdafactorOptions& options) {
   if (!(options.clip_threshold > 0.0)) {
     fail<InvalidArgument>("[optimizer] Adafactor: clip_threshold is ", options.clip_threshold, ", wanted above 0");
   }
-  return make_optimizer(std::make_shared<const AdafactorRule>(options), options);
+  return make_optimizer(std::make_shared<AdafactorRule>(options), options);
 }
 
 }  // namespace cohort

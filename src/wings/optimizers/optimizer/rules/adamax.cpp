@@ -47,7 +47,7 @@ Optimizer Adamax(const AdamaxOptions& options) {
   require_fraction("Adamax", "beta_1", options.beta_1);
   require_fraction("Adamax", "beta_2", options.beta_2);
   require_not_negative("Adamax", "epsilon", options.epsilon);
-  return make_optimizer(std::make_shared<const AdamaxRule>(options), options);
+  return make_optimizer(std::make_shared<AdamaxRule>(options), options);
 }
 
 }  // namespace cohort

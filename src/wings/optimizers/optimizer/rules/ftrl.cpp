@@ -65,7 +65,7 @@ Optimizer Ftrl(const FtrlOptions& options) {
         Field{"beta", options.beta}}) {
     require_not_negative("Ftrl", field, value);
   }
-  return make_optimizer(std::make_shared<const FtrlRule>(options), options);
+  return make_optimizer(std::make_shared<FtrlRule>(options), options);
 }
 
 }  // namespace cohort

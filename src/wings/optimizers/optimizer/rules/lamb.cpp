@@ -97,7 +97,7 @@ Optimizer LAMB(const LambOptions& options) {
   require_fraction("LAMB", "beta_2", options.beta_2);
   require_not_negative("LAMB", "epsilon", options.epsilon);
   return make_optimizer(
-      std::make_shared<const LambRule>(options), options,
+      std::make_shared<LambRule>(options), options,
       unadapted(options.exclude_from_layer_adaptation, options.exclude_from_weight_decay, options.formulation));
 }
 

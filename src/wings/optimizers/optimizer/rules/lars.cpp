@@ -131,7 +131,7 @@ Optimizer LARS(const LarsOptions& options) {
     fail<InvalidArgument>("[optimizer] LARS: classic_momentum = false came with formulation = kTorch, which has none");
   }
   const bool papers = options.formulation == Formulation::kTorch;
-  return make_optimizer(std::make_shared<const LarsRule>(options), options,
+  return make_optimizer(std::make_shared<LarsRule>(options), options,
                         unadapted(options.exclude_from_layer_adaptation, options.exclude_from_weight_decay,
                                   papers ? Formulation::kTorch : Formulation::kLegacy));
 }

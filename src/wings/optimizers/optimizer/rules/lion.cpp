@@ -42,7 +42,7 @@ class LionRule final : public MoreRule<LionRule> {
 Optimizer Lion(const LionOptions& options) {
   require_fraction("Lion", "beta_1", options.beta_1);
   require_fraction("Lion", "beta_2", options.beta_2);
-  return make_optimizer(std::make_shared<const LionRule>(options), options);
+  return make_optimizer(std::make_shared<LionRule>(options), options);
 }
 
 }  // namespace cohort

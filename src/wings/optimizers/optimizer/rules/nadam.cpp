@@ -75,7 +75,7 @@ Optimizer Nadam(const NadamOptions& options) {
   require_fraction("Nadam", "beta_1", options.beta_1);
   require_fraction("Nadam", "beta_2", options.beta_2);
   require_not_negative("Nadam", "epsilon", options.epsilon);
-  return make_optimizer(std::make_shared<const NadamRule>(options), options);
+  return make_optimizer(std::make_shared<NadamRule>(options), options);
 }
 
 }  // namespace cohort

@@ -1,0 +1,316 @@
+// Models that are graphs of layers, in config.json: the layers with their calls, the inputs and the outputs.
+#include <algorithm>
+#include <set>
+
+#include "cohort/train/functional.h"
+#include "wings/keras/train/keras_class.h"
+#include "wings/keras/train/model_file.h"
+#include "wings/keras/train/values.h"
+
+namespace cohort {
+
+namespace {
+
+// An output of a call of a layer in the file.
+struct GraphValue {
+  std::string layer;
+  std::size_t call = 0;
+  std::size_t output = 0;
+  auto operator<=>(const GraphValue&) const = default;
+};
+
+// A call of a layer.
+struct GraphCall {
+  std::vector<GraphValue> inputs;
+  std::vector<GraphValue> masks;  // those that were given with it
+  // The sides of an operation: numbers; nothing where an input stands.
+  std::vector<std::optional<double>> sides;
+  std::optional<CallOptions> options;
+  bool done = false;
+};
+
+struct GraphLayer {
+  std::string name;
+  std::string class_name;
+  const Json* object = nullptr;
+  bool is_operation = false;  // arithmetic, which is no layer in the model's list
+  std::vector<GraphCall> calls;
+  std::optional<Layer> layer;
+  std::optional<ModelInFile> model;
+  std::string group;
+};
+
+constexpr std::array kMaskOperations = {"NotEqual", "Any", "LogicalOr"};
+
+bool is_mask_operation(const std::string& class_name) {
+  return std::find(kMaskOperations.begin(), kMaskOperations.end(), class_name) != kMaskOperations.end();
+}
+
+// Returns whether an object is one of Keras' functions of tensors.
+bool is_operation(const Json& object) {
+  const Json module = object.value("module", Json());
+  return module.is_string() && module.get<std::string>().rfind("keras.src.ops", 0) == 0;
+}
+
+SymbolicTensor operate(const std::string& name, const std::vector<SymbolicOperand>& sides, const FilePlace& here) {
+  if (name == "Negative" && sides.size() == 1 && sides[0].tensor()) return -*sides[0].tensor();
+  if (sides.size() == 2) {
+    if (name == "Add") return sides[0] + sides[1];
+    if (name == "Subtract") return sides[0] - sides[1];
+    if (name == "Multiply") return sides[0] * sides[1];
+    if (name == "Divide" || name == "TrueDivide") return sides[0] / sides[1];
+  }
+  here.unsupported("an operation of this kind is not supported; there are Add, Subtract, Multiply, Divide, TrueDivide ",
+                   "and Negative of tensors and numbers");
+}
+
+GraphValue value_of(const Json& history, const FilePlace& place) {
+  const bool fits = history.is_array() && history.size() == 3 && history[0].is_string() &&
+                    history[1].is_number_unsigned() && history[2].is_number_unsigned();
+  if (!fits) place.damaged(brief(history), " is not a layer with the numbers of a call and an output");
+  return {.layer = history[0], .call = history[1], .output = history[2]};
+}
+
+bool is_tensor(const Json& value) {
+  return value.is_object() && value.value("class_name", Json()) == "__keras_tensor__";
+}
+
+GraphValue tensor_value(const Json& tensor, const FilePlace& place) {
+  return value_of(member(member(tensor, "config", place), "keras_history", place), place);
+}
+
+// Returns the tensors of a list of places, which is one, a list of them or a dictionary of names.
+std::vector<std::pair<std::string, GraphValue>> named_values(const Json& value, const FilePlace& place) {
+  std::vector<std::pair<std::string, GraphValue>> list;
+  if (value.is_array() && value.size() == 3 && value[0].is_string()) {
+    list.emplace_back("", value_of(value, place));
+  } else if (value.is_structured()) {
+    for (const auto& [name, each] : value.items()) {
+      list.emplace_back(value.is_object() ? name : "", value_of(each, place));
+    }
+  }
+  if (list.empty()) place.damaged(brief(value), " names no tensors");
+  return list;
+}
+
+// Reads and makes one model.
+class Graph {
+ public:
+  Graph(const Json& config, const FileTensors& file, std::string group, int depth, const FilePlace& place)
+      : config_(config), file_(file), group_(std::move(group)), depth_(depth), place_(place) {}
+
+  ModelInFile read() {
+    read_layers();
+    while (make_some()) {
+    }
+    std::vector<SymbolicTensor> inputs;
+    for (const auto& [name, value] : named_values(member(config_, "input_layers", place_), place_ / "input_layers")) {
+      if (!name.empty() && name != value.layer) {
+        place_.unsupported("the input ", brief(name), " has another name than its layer ", brief(value.layer));
+      }
+      inputs.push_back(tensor_of(value));
+    }
+    std::vector<std::pair<std::string, SymbolicTensor>> outputs;
+    ModelInFile made{.outputs = {}};
+    const auto named = named_values(member(config_, "output_layers", place_), place_ / "output_layers");
+    for (const auto& [name, value] : named) {
+      made.outputs.push_back(name.empty() ? value.layer : name);
+      outputs.emplace_back(named.size() == 1 ? "" : name, tensor_of(value));
+    }
+    const torch::ScalarType dtype = dtype_ == "float64" ? torch::kDouble : torch::kFloat;
+    made.model = Functional(inputs, SymbolicOutputs(std::move(outputs)),
+                            {.name = text_member(config_, "name", place_), .dtype = dtype});
+    bind(made);
+    return made;
+  }
+
+ private:
+  void read_layers() {
+    for (const auto& [key, value] : config_.items()) {
+      const bool known = key == "name" || key == "layers" || key == "trainable" || key == "input_layers" ||
+                         key == "output_layers" || key == "dtype";
+      if (!known) place_.unsupported("the option ", key, " = ", brief(value), " is not supported");
+    }
+    const Json& layers = member(config_, "layers", place_);
+    if (!layers.is_array()) place_.damaged("\"layers\" is ", brief(layers), ", wanted a list");
+    std::vector<std::string> classes;
+    for (const Json& object : layers) {
+      GraphLayer layer{.name = text_member(object, "name", place_),
+                       .class_name = text_member(object, "class_name", place_),
+                       .object = &object,
+                       .is_operation = is_operation(object)};
+      const FilePlace here = place_ / ("layer " + brief(layer.name) + " (" + layer.class_name + ")");
+      for (const Json& node : member(object, "inbound_nodes", here))
+        layer.calls.push_back(call_of(node, layer.is_operation, here));
+      if (layer.class_name == "InputLayer") layer.calls.resize(1);
+      if (!layer.is_operation) classes.push_back(layer.class_name);
+      if (!numbers_.emplace(layer.name, layers_.size()).second) here.damaged("there are two layers of that name");
+      layers_.push_back(std::move(layer));
+    }
+    std::size_t next = 0;
+    const std::vector<std::string> groups = group_names(classes);
+    for (GraphLayer& layer : layers_) {
+      if (!layer.is_operation) layer.group = group_ + "layers/" + groups[next++];
+    }
+  }
+
+  static GraphCall call_of(const Json& node, bool of_operation, const FilePlace& here) {
+    GraphCall call;
+    for (const Json& argument : member(node, "args", here)) {
+      for (const Json& each : argument.is_array() ? argument : Json::array({argument})) {
+        if (is_tensor(each)) {
+          call.inputs.push_back(tensor_value(each, here));
+          call.sides.emplace_back();
+        } else if (of_operation && each.is_number()) {
+          call.sides.emplace_back(each.get<double>());
+        } else {
+          here.unsupported("the argument ", brief(each), " is not supported");
+        }
+      }
+    }
+    for (const auto& [key, value] : member(node, "kwargs", here).items()) {
+      // The model's mode takes the place of the call's, so that false says nothing.
+      if (value.is_null() || (key == "training" && value == false)) continue;
+      if (key == "training" && value == true) {
+        call.options = CallOptions{.training = true};
+      } else if (key == "mask" && is_tensor(value)) {
+        call.masks.push_back(tensor_value(value, here));
+      } else {
+        here.unsupported("the argument ", key, " = ", brief(value), " is not supported");
+      }
+    }
+    return call;
+  }
+
+  // Makes the calls whose inputs are there; false: nothing was left to be made.
+  bool make_some() {
+    bool progress = false;
+    for (GraphLayer& layer : layers_) {
+      if (layer.is_operation && is_mask_operation(layer.class_name)) continue;
+      for (std::size_t i = 0; i < layer.calls.size(); ++i) {
+        GraphCall& call = layer.calls[i];
+        const bool ready = std::all_of(call.inputs.begin(), call.inputs.end(),
+                                       [&](const GraphValue& value) { return values_.contains(value); });
+        if (call.done || !ready) continue;
+        const FilePlace here = place_ / ("layer " + brief(layer.name) + " (" + layer.class_name + ")");
+        for (const GraphValue& mask : call.masks) require_own_mask(mask, here, 0);
+        make(layer, call, i, here);
+        call.done = progress = true;
+      }
+    }
+    return progress;
+  }
+
+  void make(GraphLayer& layer, const GraphCall& call, std::size_t number, const FilePlace& here) {
+    std::vector<SymbolicTensor> made;
+    if (layer.class_name == "InputLayer") {
+      const KerasInput input = input_of(*layer.object, place_);
+      made = {Input(input.shape, {.dtype = input.dtype, .name = layer.name})};
+    } else {
+      if (call.inputs.empty()) here.damaged("is called on no tensor");
+      std::vector<SymbolicTensor> inputs;
+      for (const GraphValue& value : call.inputs) inputs.push_back(values_.at(value));
+      made = layer.is_operation ? std::vector{operate(layer.class_name, sides_of(call), here)}
+                                : call_on(layer, inputs, call.options, here);
+    }
+    for (std::size_t output = 0; output < made.size(); ++output) {
+      values_.emplace(GraphValue{layer.name, number, output}, made[output]);
+    }
+  }
+
+  std::vector<SymbolicOperand> sides_of(const GraphCall& call) const {
+    std::vector<SymbolicOperand> sides;
+    auto input = call.inputs.begin();
+    for (const std::optional<double>& side : call.sides) {
+      sides.push_back(side ? SymbolicOperand(*side) : SymbolicOperand(values_.at(*input++)));
+    }
+    return sides;
+  }
+
+  std::vector<SymbolicTensor> call_on(GraphLayer& layer, const std::vector<SymbolicTensor>& inputs,
+                                      std::optional<CallOptions> options, const FilePlace& here) {
+    if (layer.class_name == "Functional" || layer.class_name == "Sequential") {
+      if (!layer.model) layer.model = read_model(*layer.object, file_, layer.group + "/", depth_ + 1, here);
+      return call_for_all(*layer.model->model, inputs, options);
+    }
+    const Shape& shape = inputs.front().shape();
+    if (!layer.layer) {
+      layer.layer = read_layer(*layer.object, shape, dtype_, place_).layer;
+      if (config_.value("trainable", true) == false) layer.layer->set_trainable(false);
+      require_weights(*layer.layer, shape, file_, layer.group, here);
+    }
+    return call_for_all(*layer.layer, inputs, options);
+  }
+
+  // Throws unless a mask is one that the layers make themselves: of what Masking or Embedding leaves out.
+  void require_own_mask(const GraphValue& mask, const FilePlace& here, int depth) const {
+    const auto found = numbers_.find(mask.layer);
+    if (found == numbers_.end() || depth > 64) here.damaged("its mask is no output of a layer");
+    const GraphLayer& operation = layers_[found->second];
+    if (!operation.is_operation || !is_mask_operation(operation.class_name) || mask.call >= operation.calls.size()) {
+      here.unsupported("a mask that ", brief(operation.name), " (", operation.class_name, ") makes is not supported");
+    }
+    const GraphCall& call = operation.calls[mask.call];
+    if (operation.class_name != "NotEqual") {
+      for (const GraphValue& each : call.inputs) require_own_mask(each, here, depth + 1);
+      return;
+    }
+    const Json& arguments = operation.object->at("inbound_nodes")[mask.call].at("args");
+    for (const GraphLayer& layer : layers_) {
+      const Json& options = layer.object->at("config");
+      const bool masks = (layer.class_name == "Masking" && arguments.size() == 2 &&
+                          options.value("mask_value", Json()) == arguments[1]) ||
+                         (layer.class_name == "Embedding" && options.value("mask_zero", Json()) == true &&
+                          arguments.size() == 2 && arguments[1] == 0);
+      for (const GraphCall& made : layer.calls) {
+        if (masks && made.inputs == call.inputs) return;
+      }
+    }
+    here.unsupported("a mask that neither Masking nor Embedding makes is not supported");
+  }
+
+  const SymbolicTensor& tensor_of(const GraphValue& value) const {
+    const auto found = values_.find(value);
+    if (found == values_.end()) {
+      place_.damaged("output ", value.output, " of call ", value.call, " of the layer ", brief(value.layer),
+                     " is not there, or depends on itself");
+    }
+    return found->second;
+  }
+
+  void bind(ModelInFile& made) const {
+    const FileTensors ours = by_name(made.model->weights());
+    for (const GraphLayer& layer : layers_) {
+      if (layer.model) {
+        for (BoundWeight each : layer.model->weights) {
+          each.first.insert(0, layer.name + ".");
+          if (!each.second.empty()) each.second.insert(0, layer.name + ".");
+          made.weights.push_back(std::move(each));
+        }
+      } else if (layer.layer) {
+        for (BoundWeight& each : bound_weights(*layer.layer, layer.group, layer.name, &ours)) {
+          made.weights.push_back(std::move(each));
+        }
+      }
+    }
+  }
+
+  const Json& config_;
+  const FileTensors& file_;
+  std::string group_;
+  int depth_;
+  const FilePlace& place_;
+  std::string dtype_;
+  std::vector<GraphLayer> layers_;
+  std::map<std::string, std::size_t> numbers_;
+  std::map<GraphValue, SymbolicTensor> values_;
+};
+
+}  // namespace
+
+ModelInFile read_functional(const Json& config, const FileTensors& file, const std::string& group, int depth,
+                            const FilePlace& place) {
+  return Graph(config, file, group, depth, place).read();
+}
+
+}  // namespace cohort

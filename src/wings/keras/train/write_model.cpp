@@ -1,0 +1,278 @@
+// A Sequential and a Functional as Keras writes them: layers with their options and, of a graph, their calls.
+#include "wings/keras/train/write_model.h"
+
+#include "wings/functional/train/functional_module.h"
+#include "wings/keras/train/keras_class.h"
+#include "wings/keras/train/values.h"
+
+namespace cohort {
+
+namespace {
+
+Json batch_shape(const Shape& shape) {
+  Json sizes = Json::array({nullptr});
+  for (const int64_t size : shape) sizes.push_back(size < 0 ? Json() : Json(size));
+  return sizes;
+}
+
+std::string dtype_name(torch::ScalarType dtype, const FilePlace& place) {
+  if (dtype == torch::kFloat) return "float32";
+  if (dtype == torch::kDouble) return "float64";
+  if (dtype == torch::kLong) return "int64";
+  if (dtype == torch::kInt) return "int32";
+  if (dtype == torch::kByte) return "uint8";
+  place.unsupported("the dtype ", dtype, " is not supported");
+}
+
+Json input_layer(const std::string& name, const Shape& shape, torch::ScalarType dtype, const FilePlace& place) {
+  return object_json("keras.layers", "InputLayer",
+                     {{"batch_shape", batch_shape(shape)},
+                      {"dtype", dtype_name(dtype, place)},
+                      {"sparse", false},
+                      {"ragged", false},
+                      {"name", name}});
+}
+
+std::map<std::string, torch::Tensor> present_weights(const ModelState& state) {
+  std::map<std::string, torch::Tensor> list;
+  const torch::nn::Module& module = *state.module().copies().front();
+  for (const auto& item : module.named_parameters()) list[item.key()] = item.value();
+  for (const auto& item : module.named_buffers()) list[item.key()] = item.value();
+  return list;
+}
+
+// Returns Keras' class of a layer; "" where there is none.
+std::string class_of(const Layer& layer) {
+  const std::optional<ToldLayer> told = tell_layer(layer);
+  const KerasClass* const keras = told.has_value() ? class_of_type(told->type) : nullptr;
+  return keras == nullptr ? "" : std::string(keras->name);
+}
+
+void append(std::vector<BoundWeight>& all, std::vector<BoundWeight> more) {
+  for (BoundWeight& each : more) all.push_back(std::move(each));
+}
+
+WrittenModel write_sequential(const ModelState& state, const std::string& group, const FilePlace& place) {
+  const BuildContext& built = state.built_for();
+  const std::string dtype = dtype_name(built.dtype, place);
+  std::vector<Layer> layers = state.layers();
+  std::vector<std::string> classes;
+  Json list = Json::array({input_layer("input_layer", built.input, built.input_dtype, place)});
+  Shape shape = built.input;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    layers[i].set_trainable(state.entries()[i].trainable);
+    list.push_back(write_layer(layers[i], shape, dtype, place));
+    classes.push_back(class_of(layers[i]));
+    shape = state.entries()[i].output.value();
+  }
+  WrittenModel written{.object = object_json("keras", "Sequential",
+                                             {{"name", state.name()},
+                                              {"trainable", true},
+                                              {"dtype", dtype},
+                                              {"layers", std::move(list)},
+                                              {"build_input_shape", batch_shape(built.input)}}),
+                       .outputs = {""}};
+  const std::map<std::string, torch::Tensor> present = present_weights(state);
+  const std::vector<std::string> groups = group_names(classes);
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    append(written.weights, bound_weights(layers[i], group + "layers/" + groups[i], layers[i].name(), &present));
+  }
+  return written;
+}
+
+// Writes one graph.
+class GraphWriter {
+ public:
+  GraphWriter(const ModelState& state, std::string group, const FilePlace& place)
+      : state_(state),
+        plan_(dynamic_cast<const FunctionalModule&>(*state.module().copies().front()).plan()),
+        group_(std::move(group)),
+        place_(place),
+        dtype_(dtype_name(state.dtype(), place)) {}
+
+  WrittenModel write() {
+    note_values();
+    const std::vector<std::string> groups = group_names(classes());
+    Json list = Json::array();
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < plan_.layers.size(); ++i) {
+      list.push_back(is_operation(i) ? write_operation(i) : write_planned(i, group_ + "layers/" + groups[next++]));
+    }
+    Json inputs = Json::array();
+    for (std::size_t i = 0; i < plan_.inputs.size(); ++i) inputs.push_back(history(i));
+    written_.object = object_json("keras.src.models.functional", "Functional",
+                                  {{"name", state_.name()},
+                                   {"trainable", true},
+                                   {"layers", std::move(list)},
+                                   {"input_layers", std::move(inputs)},
+                                   {"output_layers", outputs()}});
+    written_.object["registered_name"] = "Functional";
+    return std::move(written_);
+  }
+
+ private:
+  // A value's layer, the number of the call among the layer's, and the number of the output.
+  struct Place {
+    std::string layer;
+    std::size_t call = 0;
+    std::size_t output = 0;
+    const Shape* shape = nullptr;
+    torch::ScalarType dtype = torch::kFloat;
+  };
+
+  void note_values() {
+    values_.resize(plan_.values);
+    for (std::size_t i = 0; i < plan_.inputs.size(); ++i) {
+      values_[i] = {.layer = plan_.layers[plan_.input_layers[i]].layer.name(),
+                    .shape = &plan_.inputs[i].shape(),
+                    .dtype = input_dtype(i)};
+    }
+    for (const FunctionalPlan::Planned& layer : plan_.layers) {
+      for (std::size_t n = 0; n < layer.calls.size(); ++n) {
+        const FunctionalPlan::Call& call = plan_.calls[layer.calls[n]];
+        for (std::size_t output = 0; output < call.node->shapes.size(); ++output) {
+          values_[call.first + output] = {.layer = layer.layer.name(),
+                                          .call = n,
+                                          .output = output,
+                                          .shape = &call.node->shapes[output],
+                                          .dtype = state_.dtype()};
+        }
+      }
+    }
+  }
+
+  torch::ScalarType input_dtype(std::size_t input) const {
+    const torch::ScalarType dtype = plan_.inputs[input].dtype();
+    return at::isFloatingType(dtype) ? state_.dtype() : dtype;
+  }
+
+  const ModelKind* model_of(std::size_t layer) const {
+    return dynamic_cast<const ModelKind*>(&plan_.layers[layer].layer.kind());
+  }
+
+  bool is_operation(std::size_t layer) const {
+    return dynamic_cast<const OperationKind*>(&plan_.layers[layer].layer.kind()) != nullptr;
+  }
+
+  // Returns the classes of those that have groups in the file: all but operations.
+  std::vector<std::string> classes() const {
+    std::vector<std::string> list;
+    for (std::size_t i = 0; i < plan_.layers.size(); ++i) {
+      if (is_operation(i)) continue;
+      const FunctionalPlan::Planned& planned = plan_.layers[i];
+      const std::string kind = model_of(i) != nullptr ? std::string(model_of(i)->type()) : class_of(planned.layer);
+      list.push_back(planned.node == nullptr ? "InputLayer" : kind);
+    }
+    return list;
+  }
+
+  Json history(std::size_t value) const {
+    return {values_[value].layer, values_[value].call, values_[value].output};
+  }
+
+  Json tensor(std::size_t value) const {
+    const Place& place = values_[value];
+    return {{"class_name", "__keras_tensor__"},
+            {"config",
+             {{"shape", batch_shape(*place.shape)},
+              {"dtype", dtype_name(place.dtype, place_)},
+              {"keras_history", history(value)}}}};
+  }
+
+  Json node(const FunctionalPlan::Call& call) const {
+    Json inputs = Json::array();
+    for (const std::size_t value : call.inputs) inputs.push_back(tensor(value));
+    Json arguments = inputs.size() == 1 ? inputs : Json::array({inputs});
+    Json named = Json::object();
+    if (call.node->training) named["training"] = *call.node->training;
+    return {{"args", std::move(arguments)}, {"kwargs", std::move(named)}};
+  }
+
+  Json write_planned(std::size_t index, const std::string& group) {
+    const FunctionalPlan::Planned& planned = plan_.layers[index];
+    const std::string& name = planned.layer.name();
+    const bool trainable = state_.entries()[index].trainable;
+    Json object;
+    if (planned.node == nullptr) {
+      object = write_input(index);
+    } else if (const ModelKind* const kind = model_of(index)) {
+      WrittenModel inner = write_model(kind->model(), group + "/", place_ / ("the model \"" + name + "\""));
+      inner.object["config"]["name"] = name;
+      inner.object["config"]["trainable"] = trainable;
+      object = std::move(inner.object);
+      for (BoundWeight& each : inner.weights) {
+        each.first.insert(0, name + ".");
+        if (!each.second.empty()) each.second.insert(0, name + ".");
+      }
+      append(written_.weights, std::move(inner.weights));
+    } else {
+      Layer layer = planned.layer;
+      layer.set_trainable(trainable);
+      object = write_layer(layer, values_[plan_.calls[planned.calls.front()].inputs.front()].shape[0], dtype_, place_);
+      append(written_.weights, bound_weights(layer, group, name, &present_));
+    }
+    object["name"] = name;
+    object["inbound_nodes"] = Json::array();
+    for (const std::size_t call : planned.calls) object["inbound_nodes"].push_back(node(plan_.calls[call]));
+    return object;
+  }
+
+  // Arithmetic is a function of Keras', whose numbers are arguments.
+  Json write_operation(std::size_t index) const {
+    const Layer& layer = plan_.layers[index].layer;
+    const auto* const sides = std::any_cast<OperationSides>(&layer.kind().options());
+    if (sides == nullptr) place_.unsupported("the operation \"", layer.name(), "\" (", layer.type(), ") is not supported");
+    const std::string name(layer.type() == "Divide" ? "TrueDivide" : layer.type());
+    Json object = object_json("keras.src.ops.numpy", name, {{"name", layer.name()}});
+    object["name"] = layer.name();
+    object["inbound_nodes"] = Json::array();
+    for (const std::size_t number : plan_.layers[index].calls) {
+      auto input = plan_.calls[number].inputs.begin();
+      Json arguments = Json::array();
+      for (const std::optional<double>& side : *sides) arguments.push_back(side ? Json(*side) : tensor(*input++));
+      object["inbound_nodes"].push_back({{"args", std::move(arguments)}, {"kwargs", Json::object()}});
+    }
+    return object;
+  }
+
+  Json write_input(std::size_t layer) const {
+    for (std::size_t i = 0; i < plan_.inputs.size(); ++i) {
+      if (plan_.input_layers[i] != layer) continue;
+      return input_layer(values_[i].layer, plan_.inputs[i].shape(), input_dtype(i), place_);
+    }
+    place_.unsupported("the layer \"", plan_.layers[layer].layer.name(), "\" is neither called nor an input");
+  }
+
+  // A dictionary where the outputs were given names, or else a list.
+  Json outputs() {
+    Json list = Json::array(), named = Json::object();
+    for (std::size_t i = 0; i < plan_.outputs.size(); ++i) {
+      const std::string& name = plan_.outputs[i].first;
+      written_.outputs.push_back(name.empty() ? values_[plan_.output_values[i]].layer : name);
+      list.push_back(history(plan_.output_values[i]));
+      named[written_.outputs.back()] = list.back();
+    }
+    return plan_.gave_names && plan_.outputs.size() > 1 ? named : list;
+  }
+
+  const ModelState& state_;
+  const FunctionalPlan& plan_;
+  std::string group_;
+  const FilePlace& place_;
+  std::string dtype_;
+  std::map<std::string, torch::Tensor> present_ = present_weights(state_);
+  std::vector<Place> values_;
+  WrittenModel written_;
+};
+
+}  // namespace
+
+WrittenModel write_model(const ModelState& state, const std::string& group, const FilePlace& place) {
+  if (!state.layers().empty()) return write_sequential(state, group, place);
+  if (dynamic_cast<const FunctionalModule*>(state.module().copies().front().get()) != nullptr) {
+    return GraphWriter(state, group, place).write();
+  }
+  place.unsupported("the model is a module of the program's; Keras' files hold layers");
+}
+
+}  // namespace cohort

@@ -1,0 +1,255 @@
+"""Keras beside keras_reference_test.cpp.
+
+  keras_reference.py make FOLDER    writes models (NAME.keras) and what they compute (NAME.json)
+  keras_reference.py hostile FOLDER writes files to refuse, and hostile.json: for each, a part of the message
+  keras_reference.py check FOLDER   reads NAME.keras and NAME.inputs.json, writes what the models compute to NAME.outputs.json
+"""
+import io
+import json
+import pathlib
+import sys
+import warnings
+import zipfile
+
+import h5py
+import keras
+import numpy as np
+from keras import layers
+
+
+def models():
+    """Yields name, layers or a model, loss, optimizer, metrics, inputs, targets."""
+    rng = np.random.default_rng(5)
+
+    def numbers(*shape):
+        return rng.normal(size=shape).astype("float32")
+
+    yield "dense", [
+        layers.Input((5,)),
+        layers.Dense(6, activation="tanh", kernel_regularizer="l2", name="first"),
+        layers.BatchNormalization(momentum=0.8),
+        layers.LeakyReLU(negative_slope=0.1),
+        layers.Dropout(0.0, seed=3),
+        layers.ReLU(max_value=1.5, negative_slope=0.05, threshold=0.01),
+        layers.Dense(4, use_bias=False, kernel_initializer="he_normal", trainable=False),
+        layers.Dense(3, activation="softmax", bias_initializer=keras.initializers.Constant(0.1)),
+    ], "sparse_categorical_crossentropy", keras.optimizers.Adam(0.02, amsgrad=True), ["accuracy"], numbers(7, 5), rng.integers(0, 3, 7)
+    yield "image", [
+        layers.Input((9, 8, 3)),
+        layers.Conv2D(4, (3, 2), strides=2, padding="same", activation="softmax"),
+        layers.DepthwiseConv2D(3, depth_multiplier=2, padding="same"),
+        layers.BatchNormalization(),
+        layers.SeparableConv2D(5, 2, depth_multiplier=2, activation="relu6"),
+        layers.UpSampling2D(2, interpolation="bilinear"),
+        layers.ZeroPadding2D(((1, 2), (0, 1))),
+        layers.MaxPooling2D(2, strides=1, padding="same"),
+        layers.Cropping2D(((1, 0), (1, 1))),
+        layers.GroupNormalization(groups=1),
+        layers.Conv2DTranspose(4, 3, strides=2, padding="same", dilation_rate=1, kernel_constraint=keras.constraints.MinMaxNorm(0.1, 0.2, axis=[0, 1])),
+        layers.SpatialDropout2D(0.0),
+        layers.AveragePooling2D(2),
+        layers.Conv2D(6, 1, groups=2, kernel_initializer=keras.initializers.RandomNormal(stddev=0.3)),
+        layers.GlobalAveragePooling2D(),
+        layers.Dense(2),
+    ], "mse", keras.optimizers.SGD(0.01, momentum=0.9, nesterov=True), None, numbers(4, 9, 8, 3), numbers(4, 2)
+    # Each word once: on TensorFlow, Keras squares the parts of a row's gradient one by one where a word comes twice.
+    yield "words", [
+        layers.Input((6,), dtype="int32"),
+        layers.Embedding(30, 4, mask_zero=True),
+        layers.LSTM(5, return_sequences=True),
+        layers.Bidirectional(layers.GRU(3, return_sequences=True), merge_mode="ave"),
+        layers.GRU(4, go_backwards=True, use_bias=False),
+        layers.Dense(1, activation="sigmoid"),
+    ], keras.losses.BinaryCrossentropy(label_smoothing=0.1), keras.optimizers.RMSprop(0.01, centered=True, momentum=0.5), [
+        keras.metrics.BinaryAccuracy(threshold=0.4, name="hit")
+    ], rng.permutation(30).reshape(5, 6).astype("int32"), rng.integers(0, 2, (5, 1)).astype("float32")
+    yield "steps", [
+        layers.Input((6, 4)),
+        layers.Conv1D(6, 3, padding="causal", dilation_rate=2, activation="gelu"),
+        layers.MaxPooling1D(2, strides=1, padding="same"),
+        layers.TimeDistributed(layers.Dense(5, activation="silu")),
+        layers.LayerNormalization(axis=[1, 2], epsilon=1e-4),
+        layers.RMSNormalization(),
+        layers.AveragePooling1D(2),
+        layers.Masking(0.5),
+        layers.Bidirectional(layers.LSTM(2, return_sequences=True)),
+        layers.GlobalMaxPooling1D(),
+        layers.Dense(3, kernel_regularizer=keras.regularizers.L1L2(0.001, 0.002)),
+    ], keras.losses.Huber(delta=0.7), keras.optimizers.AdamW(0.01, weight_decay=0.02, clipnorm=0.5), ["mae"], numbers(5, 6, 4), numbers(5, 3)
+    yield "shapes", [
+        layers.Input((2, 6)),
+        layers.Rescaling(0.5, 0.1),
+        layers.Permute((2, 1)),
+        layers.Reshape((3, 4, 1)),
+        layers.GlobalMaxPooling2D(keepdims=True),
+        layers.Flatten(),
+        layers.Activation("elu"),
+        layers.Dense(4, activation="linear"),
+    ], keras.losses.CategoricalCrossentropy(from_logits=True), keras.optimizers.Adagrad(0.05), ["categorical_accuracy"], numbers(
+        6, 2, 6), np.eye(4, dtype="float32")[rng.integers(0, 4, 6)]
+    yield "volume", [
+        layers.Input((4, 5, 4, 2)),
+        layers.Conv3D(3, 2, strides=(1, 2, 1), padding="same", kernel_constraint="non_neg"),
+        layers.AveragePooling3D((1, 2, 1)),
+        layers.Conv3DTranspose(2, 2, strides=2, output_padding=1),
+        layers.ZeroPadding3D(((1, 0), (0, 1), (1, 1))),
+        layers.Cropping3D(((0, 1), (1, 0), (1, 0))),
+        layers.UpSampling3D((1, 2, 1)),
+        layers.UnitNormalization(axis=[1, -1]),
+        layers.Flatten(),
+        layers.Dense(2),
+    ], "mae", keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9), None, numbers(3, 4, 5, 4, 2), numbers(3, 2)
+    yield "graph", graph(), {"kind": keras.losses.SparseCategoricalCrossentropy(from_logits=True), "score": "mse"}, keras.optimizers.Adam(
+        0.01, clipnorm=1.0), {"kind": ["accuracy"], "score": [keras.metrics.MeanAbsoluteError(name="off")]}, {
+            "series": numbers(6, 4, 3), "other": numbers(6, 4, 3), "ids": rng.permutation(40)[:18].reshape(6, 3)
+        }, {"kind": rng.integers(0, 3, 6), "score": numbers(6, 1)}
+
+
+def graph():
+    """A shared layer, a nested model, masks, several inputs and outputs."""
+    series, other, ids = keras.Input((4, 3), name="series"), keras.Input((4, 3), name="other"), keras.Input((3,), dtype="int32", name="ids")
+    encoder = layers.LSTM(5, activation="softsign", recurrent_activation="hard_sigmoid", name="encoder")
+    tail = keras.Sequential([layers.Dense(4, activation="relu", name="inner"), layers.BatchNormalization()], name="tail")
+    words = layers.SimpleRNN(3, name="words")(layers.Embedding(40, 4, mask_zero=True, name="emb")(ids))
+    both = layers.Concatenate(name="both")([encoder(series), words, encoder(other)])
+    tails = layers.Multiply()([tail(both), layers.Dropout(0.0)(tail(layers.Dense(13, name="mixed")(both)))])
+    gated = layers.GRU(4, reset_after=False)(1.0 - (series / 2.0 - 0.5) * other)
+    kind = layers.Dense(3, name="kind")(layers.ELU()(tails) + gated)
+    score = layers.Dense(1, name="score", kernel_constraint="max_norm")(layers.Subtract()([tails, layers.Dense(4)(words)]))
+    return keras.Model([series, other, ids], {"kind": kind, "score": score}, name="graph")
+
+
+def column(values):
+    values = np.asarray(values)
+    return {"values": values.tolist(), "integers": values.dtype.kind == "i"}
+
+
+def columns(values, name):
+    return {key: column(each) for key, each in values.items()} if isinstance(values, dict) else {name: column(values)}
+
+
+def arrays(facts):
+    """Returns what columns() made JSON of."""
+    each = {key: np.array(fact["values"], dtype="int32" if fact["integers"] else "float32") for key, fact in facts.items()}
+    return each if len(each) > 1 else next(iter(each.values()))
+
+
+def lists(outputs):
+    """Returns the outputs by their names, an only one as "y"."""
+    return {key: np.asarray(each).tolist() for key, each in outputs.items()} if isinstance(outputs, dict) else {"y": np.asarray(outputs).tolist()}
+
+
+def logs(result):
+    return {name: float(value) for name, value in result.items()}
+
+
+def make(folder):
+    for name, stack, loss, optimizer, metrics, x, y in models():
+        keras.utils.set_random_seed(7)
+        model = stack if isinstance(stack, keras.Model) else keras.Sequential(stack, name=name)
+        model.compile(optimizer=optimizer, loss=loss, metrics=metrics)
+        for _ in range(3):
+            model.train_on_batch(x, y)
+        model.save(folder / f"{name}.keras")
+        model = keras.saving.load_model(folder / f"{name}.keras")
+        facts = {"inputs": columns(x, "x"), "targets": columns(y, "y")}
+        facts["outputs"] = lists(model(x, training=False))
+        facts["evaluate"] = logs(model.evaluate(x, y, batch_size=6 if isinstance(x, dict) else len(x), verbose=0, return_dict=True))
+        model.reset_metrics()
+        facts["train_on_batch"] = logs(model.train_on_batch(x, y, return_dict=True))
+        facts["outputs_after"] = lists(model(x, training=False))
+        (folder / f"{name}.json").write_text(json.dumps(facts))
+
+
+def check(folder):
+    for file in sorted(folder.glob("*.keras")):
+        facts = json.loads(file.with_suffix(".inputs.json").read_text())
+        model = keras.saving.load_model(file)
+        x, y = arrays(facts["inputs"]), arrays(facts["targets"])
+        result = {"outputs": lists(model(x, training=False))}
+        # Keras goes on with it, by the state of our optimizer.
+        result["train_on_batch"] = logs(model.train_on_batch(x, y, return_dict=True))
+        result["outputs_after"] = lists(model(x, training=False))
+        file.with_suffix(".outputs.json").write_text(json.dumps(result))
+
+
+def damages():
+    """Yields a name, a part of the message, and a function of (config, HDF5 file, archive) that does the damage."""
+    kernel = "layers/dense/vars/0"
+
+    def replaced(make):
+        def change(config, h5, entries):
+            del h5[kernel]
+            make(h5)
+
+        return change
+
+    def dense(**options):
+        return lambda config, h5, entries: config["config"]["layers"][1]["config"].update(options)
+
+    def virtual(h5):
+        layout = h5py.VirtualLayout(shape=(3, 2), dtype="f4")
+        layout[:] = h5py.VirtualSource("/etc/hostname", "x", shape=(3, 2))
+        h5.create_virtual_dataset(kernel, layout)
+
+    def huge(h5):
+        space = h5py.h5s.create_simple((1 << 40, 1 << 20))
+        h5py.h5d.create(h5["layers/dense/vars"].id, b"0", h5py.h5t.IEEE_F32LE, space)
+
+    yield "virtual", "is virtual", replaced(virtual)
+    yield "external", "in another file", replaced(lambda h5: h5.create_dataset(kernel, (3, 2), "f4", external=[("/etc/hostname", 0, 24)]))
+    yield "soft_link", "a link to another place", replaced(lambda h5: h5.__setitem__(kernel, h5py.SoftLink("/layers/dense/vars/1")))
+    yield "external_link", "a link to another file", replaced(lambda h5: h5.__setitem__(kernel, h5py.ExternalLink("/etc/hostname", "x")))
+    yield "huge", "more than the", replaced(huge)
+    yield "chunks", "in chunks", replaced(lambda h5: h5.create_dataset(kernel, data=np.zeros((3, 2), "f4"), compression="gzip"))
+    yield "words", "unknown type", replaced(lambda h5: h5.create_dataset(kernel, data=[b"a", b"b"]))
+    yield "transposed", "the shape is", replaced(lambda h5: h5.create_dataset(kernel, data=np.zeros((2, 3), "f4")))
+    yield "missing", "is not there", lambda config, h5, entries: h5.__delitem__("layers/dense/vars/1")
+    yield "more", "belongs to no weight", lambda config, h5, entries: h5.create_dataset("layers/dense_1/vars/0", data=np.zeros(3))
+    yield "circle", "is in more than", lambda config, h5, entries: h5.__setitem__("layers/again", h5["/"])
+    yield "slots", "variables, wanted", lambda config, h5, entries: h5.__delitem__("optimizer/vars/5")
+    yield "units", "its options ask for", dense(units=10**12)
+    yield "negative", "units", dense(units=-1)
+    yield "text", "units", dense(units="2")
+    yield "key", "surprise", dense(surprise=1)
+    yield "initializer", "of the module", dense(kernel_initializer={"module": "os", "class_name": "system", "config": {}})
+    yield "activation", "activation", dense(activation={"module": "builtins", "class_name": "function", "config": "eval"})
+    yield "constraint", "kernel_constraint", dense(kernel_constraint={"module": "keras.constraints", "class_name": "Mine", "config": {}})
+    yield "loss", "no_such_loss", lambda config, h5, entries: config["compile_config"].update(loss="no_such_loss")
+    yield "layers", "wanted a list", lambda config, h5, entries: config["config"].update(layers=5)
+    yield "shape", "is not supported", lambda config, h5, entries: config["config"]["layers"][0]["config"].update(batch_shape=[None, -3])
+    yield "nested", "in more than", lambda config, h5, entries: entries.update({"config.json": b"[" * 100000})
+    yield "cut_json", "is damaged", lambda config, h5, entries: entries.update({"config.json": b'{"module": "keras", '})
+    yield "keras2", "only Keras 3", lambda config, h5, entries: entries.update({"metadata.json": b'{"keras_version": "2.15.0"}'})
+    yield "climbing", "is not supported", lambda config, h5, entries: entries.update({"../evil": b"x"})
+    yield "bomb", "wanted 1 to", lambda config, h5, entries: entries.update({"config.json": b" " * (64 << 20)})
+
+
+def hostile(folder):
+    model = keras.Sequential([layers.Input((3,)), layers.Dense(2)])
+    model.compile(optimizer="adam", loss="mse")
+    model.train_on_batch(np.ones((2, 3)), np.ones((2, 2)))
+    model.save(folder / "good.keras")
+    with zipfile.ZipFile(folder / "good.keras") as archive:
+        good = {name: archive.read(name) for name in archive.namelist()}
+    messages = {}
+    for name, message, damage in damages():
+        weights = io.BytesIO(good["model.weights.h5"])
+        config = json.loads(good["config.json"])
+        entries = {}
+        with h5py.File(weights, "r+") as h5:
+            damage(config, h5, entries)
+        entries = {**good, "config.json": json.dumps(config).encode(), "model.weights.h5": weights.getvalue(), **entries}
+        with zipfile.ZipFile(folder / f"{name}.keras", "w", zipfile.ZIP_DEFLATED) as archive:
+            for entry, data in entries.items():
+                archive.writestr(entry, data)
+        messages[name] = message
+    with zipfile.ZipFile(folder / "twice.keras", "w") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for entry, data in [*good.items(), ("config.json", good["config.json"])]:
+            archive.writestr(entry, data)
+    messages["twice"] = "has it twice"
+    (folder / "hostile.json").write_text(json.dumps(messages))
+
+
+{"make": make, "check": check, "hostile": hostile}[sys.argv[1]](pathlib.Path(sys.argv[2]))

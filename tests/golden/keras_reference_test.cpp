@@ -1,0 +1,149 @@
+// .keras files beside Keras itself: its files compute here what they compute there, a step of training included, and
+// files that are written here compute in Keras what they compute here. COHORT_KERAS_PYTHON names a Python with Keras 3;
+// by default python3.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "cohort/error.h"
+#include "cohort/train/keras_file.h"
+#include "tests/golden/golden.h"
+#include "tests/support/files.h"
+
+namespace cohort::testing::keras_reference_test {
+namespace {
+
+using nlohmann::json;
+
+constexpr Tolerance kWithin = {.absolute = 2e-5, .relative = 2e-5};
+
+std::string python() {
+  const char* const given = std::getenv("COHORT_KERAS_PYTHON");
+  return given != nullptr ? given : "python3";
+}
+
+class KerasReference : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new TemporaryFolder();
+    const std::string quiet = " > " + (*folder_ / "log").string() + " 2>&1";
+    if (std::system((python() + " -c 'import keras; assert keras.version().startswith(\"3.\")'" + quiet).c_str()) !=
+        0) {
+      return;
+    }
+    is_there_ = true;
+    made_ = run("make", folder_->path());
+  }
+  static void TearDownTestSuite() { delete folder_; }
+
+  void SetUp() override {
+    if (!is_there_) GTEST_SKIP() << python() << " has no Keras 3 (COHORT_KERAS_PYTHON): no reference";
+    ASSERT_TRUE(made_) << read_file(*folder_ / "log");
+  }
+
+  static bool run(const std::string& what, const std::filesystem::path& folder) {
+    const std::string command = python() + " tests/golden/keras_reference.py " + what + " " + folder.string() + " > " +
+                                (*folder_ / "log").string() + " 2>&1";
+    return std::system(command.c_str()) == 0;
+  }
+
+  static std::vector<std::string> names() { return {"dense", "image", "words", "steps", "shapes", "volume", "graph"}; }
+  static json fact(const std::string& name) { return json::parse(read_file(*folder_ / (name + ".json"))); }
+  static NamedTensors columns(const json& facts) {
+    NamedTensors list;
+    for (const auto& [name, each] : facts.items()) {
+      list.emplace_back(name, golden_tensor(each.at("values"), each.at("integers") ? torch::kLong : torch::kFloat));
+    }
+    return list;
+  }
+  static Example example(const json& facts) {
+    Example example;
+    example.inputs = columns(facts.at("inputs"));
+    example.targets = columns(facts.at("targets"));
+    return example;
+  }
+  static std::string difference_of_outputs(Model& model, const Example& batch, const json& wanted,
+                                           const std::string& what) {
+    std::string wrong;
+    for (const auto& [name, tensor] : model.predict_outputs(batch)) {
+      const json& numbers = wanted.size() > 1 ? wanted.at(name) : *wanted.begin();
+      wrong += difference(what + " " + name, tensor.to(torch::kDouble), golden_tensor(numbers), kWithin);
+    }
+    return wrong;
+  }
+  static std::string difference_of(const Logs& logs, const json& wanted, const std::string& what) {
+    std::string wrong;
+    for (const auto& [name, value] : wanted.items()) {
+      const std::optional<double> found = logs.find(name);
+      wrong += found.has_value() ? difference(what + " " + name, *found, value.get<double>(), kWithin)
+                                 : what + ": there is no " + name + "; ";
+    }
+    return wrong;
+  }
+
+  static inline TemporaryFolder* folder_ = nullptr;
+  static inline bool is_there_ = false;
+  static inline bool made_ = false;
+};
+
+TEST_F(KerasReference, FilesComputeTheSameHere) {
+  for (const std::string& name : names()) {
+    SCOPED_TRACE(name);
+    const json facts = fact(name);
+    const Example batch = example(facts);
+    Model model = load_model(*folder_ / (name + ".keras"));
+    ASSERT_TRUE(model.compiled());
+    EXPECT_EQ(difference_of_outputs(model, batch, facts.at("outputs"), "outputs"), "");
+    EXPECT_EQ(difference_of(model.test_on_batch(batch), facts.at("evaluate"), "evaluate"), "");
+    EXPECT_EQ(difference_of(model.train_on_batch(batch), facts.at("train_on_batch"), "train_on_batch"), "");
+    EXPECT_EQ(difference_of_outputs(model, batch, facts.at("outputs_after"), "after a step"), "");
+  }
+}
+
+// Keras reads what was trained here, and both go on in the same way.
+TEST_F(KerasReference, FilesOfOursComputeTheSameThere) {
+  const TemporaryFolder written;
+  std::vector<Model> models;
+  for (const std::string& name : names()) {
+    const json facts = fact(name);
+    models.push_back(load_model(*folder_ / (name + ".keras")));
+    models.back().train_on_batch(example(facts));
+    save_model(models.back(), written / (name + ".keras"));
+    write_file(written / (name + ".inputs.json"),
+               json{{"inputs", facts.at("inputs")}, {"targets", facts.at("targets")}}.dump());
+  }
+  ASSERT_TRUE(run("check", written.path())) << read_file(*folder_ / "log");
+  for (std::size_t i = 0; i < models.size(); ++i) {
+    SCOPED_TRACE(names()[i]);
+    const json got = json::parse(read_file(written / (names()[i] + ".outputs.json")));
+    const Example batch = example(fact(names()[i]));
+    EXPECT_EQ(difference_of_outputs(models[i], batch, got.at("outputs"), "outputs"), "");
+    EXPECT_EQ(difference_of(models[i].train_on_batch(batch), got.at("train_on_batch"), "train_on_batch"), "");
+    EXPECT_EQ(difference_of_outputs(models[i], batch, got.at("outputs_after"), "after a step"), "");
+  }
+}
+
+TEST_F(KerasReference, HostileFilesAreRefused) {
+  const TemporaryFolder folder;
+  ASSERT_TRUE(run("hostile", folder.path())) << read_file(*folder_ / "log");
+  load_model(folder / "good.keras");
+  const json messages = json::parse(read_file(folder / "hostile.json"));
+  EXPECT_GT(messages.size(), 20U);
+  for (const auto& [name, message] : messages.items()) {
+    const std::filesystem::path file = folder / (name + ".keras");
+    try {
+      load_model(file);
+      ADD_FAILURE() << name << " was loaded";
+    } catch (const Error& error) {
+      const std::string said = error.what();
+      EXPECT_NE(said.find(message.get<std::string>()), std::string::npos) << name << ": " << said;
+      EXPECT_NE(said.find(file.string()), std::string::npos) << name << ": " << said;
+      EXPECT_LT(said.size(), 1000U) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace cohort::testing::keras_reference_test
