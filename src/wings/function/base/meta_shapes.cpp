@@ -42,6 +42,10 @@ std::vector<torch::Tensor> like_second(const Arguments& a) {
   return {at::empty_like(a.at(1).toTensor())};
 }
 
+std::vector<torch::Tensor> like_second_and_third(const Arguments& a) {
+  return {like_second(a)[0], at::empty_like(a.at(2).toTensor())};
+}
+
 std::vector<torch::Tensor> broadcast_first_two(const Arguments& a) {
   const torch::Tensor x = a.at(0).toTensor();
   const torch::Tensor y = a.at(1).toTensor();
@@ -266,6 +270,9 @@ constexpr std::pair<std::string_view, MetaShape> kShapes[] = {
     {"hardswish_backward", like_second},
     {"log_sigmoid_forward", like_first_twice},
     {"log_sigmoid_backward", like_second},
+    {"glu_backward", like_second},
+    {"prelu", like_first},
+    {"prelu_backward", like_second_and_third},
     {"convolution", convolution},
     {"convolution_backward", convolution_backward},
     {"abs", like_first},

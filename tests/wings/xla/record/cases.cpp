@@ -162,7 +162,12 @@ std::vector<Case> activation_cases() {
       one("hardswish", normal(s), [](const T& x) { return torch::hardswish(x * 3); }),
       one("softplus", normal(s), [](const T& x) { return torch::softplus(x, 1.5, 2); }),
       one("log_sigmoid", normal(s), [](const T& x) { return torch::log_sigmoid(x); }),
-      one("mish", normal(s), [](const T& x) { return x * torch::softplus(x).tanh(); }),
+      one("mish", normal(s), [](const T& x) { return torch::mish(x * 3); }),
+      one("hardshrink", normal(s), [](const T& x) { return torch::hardshrink(x, 0.7); }),
+      one("softshrink", normal(s), [](const T& x) { return torch::softshrink(x, 0.7); }),
+      one("glu", normal({3, 4, 2}), [](const T& x) { return torch::glu(x, 1); }),
+      two("prelu", normal({2, 3, 4}), normal({3}), [](const T& x, const T& w) { return torch::prelu(x, w); }),
+      two("prelu with one slope", normal(s), normal({1}), [](const T& x, const T& w) { return torch::prelu(x, w); }),
   };
 }
 

@@ -59,6 +59,21 @@ std::vector<Case> pooling_cases() {
           [](const T& x) {
             return torch::upsample_nearest2d(x, {6, 15});
           }),
+      one("upsample_bilinear2d", normal({2, 3, 3, 5}),
+          [](const T& x) {
+            return torch::upsample_bilinear2d(x, {7, 4}, false);
+          }),
+      one("upsample_bilinear2d corners", normal({2, 3, 3, 5}),
+          [](const T& x) {
+            return torch::upsample_bilinear2d(x, {6, 8}, true);
+          }),
+      one("upsample_bilinear2d by scales", normal({2, 3, 3, 5}),
+          [](const T& x) {
+            return F::interpolate(x, F::InterpolateFuncOptions()
+                                         .scale_factor(std::vector<double>{2.5, 2})
+                                         .mode(torch::kBilinear)
+                                         .align_corners(false));
+          }),
       one("upsample_nearest2d by scales", normal({2, 3, 3, 5}),
           [](const T& x) {
             return F::interpolate(

@@ -197,6 +197,77 @@ void log_sigmoid_backward(Lowering& op) {
   op.set(0, times(op, op.operand(0), op.text().unary("logistic", op.text().unary("negate", x))));
 }
 
+void mish(Lowering& op) {
+  const Operand x = op.operand(0);
+  const Operand soft = op.text().unary("log_plus_one", op.text().unary("exponential", x));
+  op.set(0, times(op, x, op.text().unary("tanh", soft)));
+}
+
+// Returns whether x is between the negative number and the number, which are argument i.
+Operand within_number(Lowering& op, const Operand& x, std::size_t i) {
+  return op.text().compare("LE", op.text().unary("abs", x), number_of(op, i));
+}
+void hardshrink(Lowering& op) {
+  const Operand x = op.operand(0);
+  op.set(0, op.text().select(within_number(op, x, 1), level(op, 0.0), x));
+}
+void shrink_backward(Lowering& op) {
+  op.set(0, op.text().select(within_number(op, op.operand(1), 2), level(op, 0.0), op.operand(0)));
+}
+void softshrink(Lowering& op) {
+  const Operand x = op.operand(0);
+  const Operand lost = times(op, op.text().unary("sign", x), number_of(op, 1));
+  op.set(0, op.text().select(within_number(op, x, 1), level(op, 0.0), minus(op, x, lost)));
+}
+
+// Returns the slopes of prelu, which has one for each channel or one for all, in the sizes of x.
+Operand slopes(Lowering& op, const Operand& x, std::size_t i) {
+  const Operand own = op.text().convert(op.in(i), op.compute());
+  Dims sizes(x.sizes.size(), 1);
+  if (x.rank() > 1) sizes[1] = numel(own.sizes);
+  return op.text().expand(op.text().reshape(own, sizes), x.sizes);
+}
+void prelu(Lowering& op) {
+  const Operand x = op.operand(0);
+  op.set(0, op.text().select(bounded(op, "GT", x, 0.0), x, times(op, slopes(op, x, 1), x)));
+}
+// Arguments: the gradient, x, the slopes. Results: the gradients of both.
+void prelu_backward(Lowering& op) {
+  const Operand g = op.operand(0);
+  const Operand x = op.operand(1);
+  const Operand above = bounded(op, "GT", x, 0.0);
+  if (op.wants(0)) op.set(0, op.text().select(above, g, times(op, slopes(op, x, 2), g)));
+  if (!op.wants(1)) return;
+  const Operand each = op.text().select(above, level(op, 0.0), times(op, x, g));
+  const bool by_channel = x.rank() > 1 && numel(op.out(1).sizes) > 1;
+  const Operand sum = op.text().reduce("add", each, by_channel ? other_dims(x.rank(), {1}) : all_dims(x.rank()), 0.0);
+  op.set(1, op.text().reshape(sum, op.out(1).sizes));
+}
+
+// Returns the first or the second half of x in a dimension.
+Operand half_of(Lowering& op, const Operand& x, int64_t dim, bool second) {
+  const auto d = static_cast<std::size_t>(dim);
+  Dims begin(x.sizes.size(), 0), end = x.sizes;
+  (second ? begin : end)[d] = x.sizes[d] / 2;
+  return op.text().slice(x, begin, end, Dims(x.sizes.size(), 1));
+}
+void glu(Lowering& op) {
+  const Operand x = op.text().convert(op.in(0), op.compute());
+  const int64_t dim = op.dim(1, x.rank());
+  op.set(0, times(op, half_of(op, x, dim, false), op.text().unary("logistic", half_of(op, x, dim, true))));
+}
+// Arguments: the gradient, x, the dimension.
+void glu_backward(Lowering& op) {
+  Text& t = op.text();
+  const Operand g = t.convert(op.in(0), op.compute());
+  const Operand x = t.convert(op.in(1), op.compute());
+  const int64_t dim = op.dim(2, x.rank());
+  const Operand gate = t.unary("logistic", half_of(op, x, dim, true));
+  const Operand through = times(op, g, gate);
+  const Operand slope = times(op, half_of(op, x, dim, false), minus(op, t.constant(1.0, g.sizes, g.element), gate));
+  op.set(0, t.concatenate({through, times(op, through, slope)}, dim));
+}
+
 constexpr OperationInfo kActivations[] = {
     {"relu", relu},
     {"threshold", threshold},
@@ -221,6 +292,15 @@ constexpr OperationInfo kActivations[] = {
     {"softplus_backward", softplus_backward},
     {"log_sigmoid_forward", log_sigmoid},
     {"log_sigmoid_backward", log_sigmoid_backward},
+    {"mish", mish},
+    {"hardshrink", hardshrink},
+    {"hardshrink_backward", shrink_backward},
+    {"softshrink", softshrink},
+    {"softshrink_backward", shrink_backward},
+    {"glu", glu},
+    {"glu_backward", glu_backward},
+    {"prelu", prelu},
+    {"prelu_backward", prelu_backward},
 };
 
 }  // namespace
