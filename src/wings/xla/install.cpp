@@ -6,6 +6,7 @@
 #include "wings/xla/record/recorder.h"
 #include "wings/xla/step/recorded.h"
 #include "wings/xla/train/moving_average.h"
+#include "wings/xla/train/stablehlo_model.h"
 
 namespace cohort {
 
@@ -18,6 +19,7 @@ void install_xla() {
   extend(ExchangeMaker{.path = GradientPath::kRecorded, .make = make_recorded_exchange});
   extend(RecordedFunctionMaker{.make = make_function_on_xla});
   extend(AverageRecorder{.record = record_average});
+  extend(stablehlo_writer());
 }
 
 }  // namespace cohort

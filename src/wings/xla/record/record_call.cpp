@@ -120,7 +120,9 @@ void refuse(const c10::OperatorHandle& op, torch::jit::Stack* stack, std::string
   }
   refuse_operation(
       name, layer, c10::str("has no lowering to StableHLO", why),
-      "write it with operations that have one, or let it run on the host by set_soft_device_placement(true)");
+      runner() == nullptr
+          ? "write it with operations that have one"
+          : "write it with operations that have one, or let it run on the host by set_soft_device_placement(true)");
 }
 
 }  // namespace

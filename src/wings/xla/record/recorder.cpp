@@ -105,6 +105,7 @@ void install_recorder(const RecorderOptions& options) {
   Recorder& state = recorder();
   const std::scoped_lock lock(state.mutex);
   if (options.devices < 1) fail<InvalidArgument>("[record] devices is ", options.devices, ", wanted at least 1");
+  if (options.for_inference && state.installed) return;
   if (!state.recordings.empty()) {
     const auto known = static_cast<int>(state.recordings.size());
     if (options.devices > known) {
@@ -119,7 +120,7 @@ void install_recorder(const RecorderOptions& options) {
   register_with_libtorch(state);
   state.installed = true;
   follow_manual_seed(options.devices);
-  require_autograd_threads();
+  if (!options.for_inference) require_autograd_threads();
 }
 
 void set_runner(std::shared_ptr<GraphRunner> runner) {

@@ -42,6 +42,9 @@ struct RecorderOptions {
   // How many devices xla:0, xla:1, ... exist. LibTorch starts an autograd thread for each at the process's first
   // backward.
   int devices = 8;
+  // Nothing that is recorded has a gradient. Then backwards may have run before, and a recorder that is there already
+  // serves, however many devices it has.
+  bool for_inference = false;
 };
 
 // Registers the recorder's kernels, guard and operations with LibTorch. That is for the whole process and cannot be

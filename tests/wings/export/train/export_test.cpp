@@ -126,7 +126,7 @@ TEST_F(ExportTest, NamesTheOperationAndTheModule) {
 TEST_F(ExportTest, RefusesWrongCalls) {
   const Sequential model = net();
   expect_error<InvalidArgument>([&] { export_model(model, folder_ / "net.h5", {.example = {.x = x_}}); },
-                                "the suffix is \".h5\", wanted .pt (TorchScript) or .onnx");
+                                "the suffix is \".h5\", wanted .pt (TorchScript), .onnx or .mlir (StableHLO)");
   expect_error<InvalidArgument>([&] { export_model(model, folder_ / "net.pt", {}); },
                                 "ExportOptions::example has no inputs");
   expect_error<InvalidArgument>(

@@ -34,28 +34,35 @@ json to_json(const NamedTensors& tensors) {
   return all;
 }
 
+void write_model(const Model& model, const std::filesystem::path& file, const ExportOptions& options) {
+  try {
+    export_model(model, file, options);
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << error.what();
+  }
+}
+
 // Writes the cases with their files, and what they should give.
-void write_cases(const std::filesystem::path& folder, const std::vector<ExportCase>& cases) {
+void write_cases(const std::filesystem::path& folder, const std::vector<ExportCase>& cases, bool stablehlo) {
   json list = json::array();
   for (const ExportCase& each : cases) {
     SCOPED_TRACE(each.name);
     const Model model = each.make();
     json described = {{"name", each.name}, {"tolerance", each.tolerance}, {"any_batch", true}, {"batches", kSizes}};
     for (const char* const suffix : {".pt", ".onnx"}) {
-      try {
-        export_model(model, folder / (each.name + suffix), {.example = each.example});
-      } catch (const std::exception& error) {
-        ADD_FAILURE() << suffix << ": " << error.what();
-      }
+      write_model(model, folder / (each.name + suffix), {.example = each.example});
     }
     const std::string wrong = check_onnx(read_file(folder / (each.name + ".onnx")));
     EXPECT_EQ(wrong, "");
     for (const int64_t size : kSizes) {
+      const std::string of_size = each.name + "." + std::to_string(size);
+      if (stablehlo) {
+        write_model(model, folder / (of_size + ".mlir"), {.example = each.example, .batch_size = size});
+      }
       const NamedTensors inputs = rows_of(each.example, size);
       const bool has_x = each.example.x.defined();
       const NamedTensors outputs = has_x ? NamedTensors{{"output", model(inputs.front().second)}} : model(inputs);
-      std::ofstream(folder / (each.name + "." + std::to_string(size) + ".json"))
-          << json{{"inputs", to_json(inputs)}, {"outputs", to_json(outputs)}};
+      std::ofstream(folder / (of_size + ".json")) << json{{"inputs", to_json(inputs)}, {"outputs", to_json(outputs)}};
       for (const auto& [list_of, tensors] : {std::pair{"inputs", inputs}, std::pair{"outputs", outputs}}) {
         described[list_of] = json::array();
         for (const auto& [name, tensor] : tensors) described[list_of].push_back(name);
@@ -70,8 +77,9 @@ bool imports(const std::string& python, const std::string& module) {
   return std::system((python + " -c 'import " + module + "' > /dev/null 2>&1").c_str()) == 0;
 }
 
-std::string onnx_python() {
-  const char* const given = std::getenv("COHORT_ONNX_PYTHON");
+// Returns the Python that a variable of the environment names, or the first one of the path.
+std::string python_of(const char* variable) {
+  const char* const given = std::getenv(variable);
   return given == nullptr ? "python3" : given;
 }
 
@@ -80,17 +88,27 @@ class FormatsTest : public ::testing::TestWithParam<std::vector<ExportCase> (*)(
  protected:
   static void expect_others_agree(const std::vector<ExportCase>& cases) {
     const TemporaryFolder folder;
-    write_cases(folder.path(), cases);
-    const std::string script = " tests/wings/export/train/reference.py ";
+    const std::string jax_python = python_of("COHORT_JAX_PYTHON"), onnx_python = python_of("COHORT_ONNX_PYTHON");
+    const bool has_jax = imports(jax_python, "jax");
+    write_cases(folder.path(), cases, /*stablehlo=*/has_jax);
+    const auto expect_agreement = [&](const std::string& python, const std::string& program) {
+      const std::string script = " tests/wings/export/train/reference.py ";
+      EXPECT_EQ(std::system((python + script + program + " " + folder.path().string()).c_str()), 0);
+    };
     if (imports("/usr/bin/python3", "torch")) {
-      EXPECT_EQ(std::system(("/usr/bin/python3" + script + "torch " + folder.path().string()).c_str()), 0);
+      expect_agreement("/usr/bin/python3", "torch");
     } else {
       std::cout << "/usr/bin/python3 has no torch (Debian's python3-torch): TorchScript is not compared\n";
     }
-    if (imports(onnx_python(), "onnxruntime")) {
-      EXPECT_EQ(std::system((onnx_python() + script + "onnxruntime " + folder.path().string()).c_str()), 0);
+    if (imports(onnx_python, "onnxruntime")) {
+      expect_agreement(onnx_python, "onnxruntime");
     } else {
-      std::cout << onnx_python() << " has no onnxruntime (COHORT_ONNX_PYTHON names another): ONNX is not compared\n";
+      std::cout << onnx_python << " has no onnxruntime (COHORT_ONNX_PYTHON names another): ONNX is not compared\n";
+    }
+    if (has_jax) {
+      expect_agreement(jax_python, "jax");
+    } else {
+      std::cout << jax_python << " has no jax (COHORT_JAX_PYTHON names another): StableHLO is not compared with JAX\n";
     }
     if (!has_onnx_checker()) std::cout << "the build has no libonnx (Debian's libonnx-dev): ONNX is not checked\n";
   }

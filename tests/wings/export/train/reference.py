@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Computes what exported models give, by the programs that others use, and compares it with what Cohort has computed.
 
-usage: reference.py torch|onnxruntime FOLDER
+usage: reference.py torch|onnxruntime|jax FOLDER
 
 FOLDER/cases.json has the cases: name, tolerance, the names of inputs and outputs, the batches; FOLDER/NAME.SIZE.json the batches with their
 tensors. Prints what is wrong, a line each; the status is 1 then.
@@ -44,6 +44,25 @@ def by_onnxruntime(folder, case):
     return lambda inputs: dict(zip(case["outputs"], session.run(None, inputs)))
 
 
+def by_jax(folder, case):
+    import dataclasses
+    import jax
+    import jax.export
+    from jax.extend import mlir
+    jax.config.update("jax_enable_x64", True)
+    jax.config.update("jax_platforms", "cpu")
+
+    def run(inputs):
+        batch = len(next(iter(inputs.values())))
+        wanted = json.loads((folder / f"{case['name']}.{batch}.json").read_text())["outputs"]
+        given = [inputs[name] for name in case["inputs"]]
+        blank = jax.export.export(jax.jit(lambda *given: [jax.numpy.zeros(wanted[name]["shape"], wanted[name]["dtype"]) for name in case["outputs"]]))(*given)
+        module = mlir.serialize_portable_artifact((folder / f"{case['name']}.{batch}.mlir").read_text(), "1.0.0")
+        model = dataclasses.replace(blank, mlir_module_serialized=module, module_kept_var_idx=tuple(range(len(given))))
+        return dict(zip(case["outputs"], map(np.asarray, jax.jit(model.call)(*given))))
+    return run
+
+
 def check(run, folder, case):
     for size in case["batches"]:
         batch = json.loads((folder / f"{case['name']}.{size}.json").read_text())
@@ -62,7 +81,7 @@ def check(run, folder, case):
 
 def main():
     program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-    load = {"torch": by_torch, "onnxruntime": by_onnxruntime}[program]
+    load = {"torch": by_torch, "onnxruntime": by_onnxruntime, "jax": by_jax}[program]
     wrong = 0
     for case in json.loads((folder / "cases.json").read_text()):
         try:

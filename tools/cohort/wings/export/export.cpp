@@ -29,7 +29,7 @@ struct ExportFlags {
 
 void check(const ExportFlags& flags) {
   if (flags.model_dir.empty()) fail<InvalidArgument>("[export] --model_dir is missing: the folder of a training");
-  if (flags.output.empty()) fail<InvalidArgument>("[export] --output is missing: a file, .pt or .onnx");
+  if (flags.output.empty()) fail<InvalidArgument>("[export] --output is missing: a file, .pt, .onnx or .mlir");
 }
 
 // Returns a few rows of the inputs. Random numbers tell more of a model than zeros do.
@@ -90,10 +90,12 @@ int run_export(const ExportFlags& flags) {
 Command add_export(CLI::App& app) {
   const auto flags = std::make_shared<ExportFlags>();
   app.add_option("--model_dir", flags->model_dir, "the folder of a training (params.yaml, model.safetensors)");
-  app.add_option("--output", flags->output, "the file; its suffix is the format: .pt (TorchScript) or .onnx");
+  app.add_option("--output", flags->output,
+                 "the file; its suffix is the format: .pt (TorchScript), .onnx or .mlir (StableHLO)");
   app.add_option("--weights", flags->weights,
                  "a safetensors file or the folder of a checkpoint; not given: model.safetensors of --model_dir");
-  app.add_option("--batch_size", flags->batch_size, "the size of all batches; 0 (not given) is any size");
+  app.add_option("--batch_size", flags->batch_size,
+                 "the size of all batches; 0 (not given) is any size, which .mlir does not take");
   app.add_option("--name", flags->name, "the model's name in the file; not given: the experiment's");
   return [flags] { return run_export(*flags); };
 }

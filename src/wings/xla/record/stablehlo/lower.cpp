@@ -165,8 +165,9 @@ std::string to_stablehlo(const Program& program, const StableHloOptions& options
   const std::shared_ptr<const Loop>& loop = program.loop();
   const bool divided = options.num_cores > 1;
   const std::string functions =
-      loop == nullptr ? Module(program, options).function("public @main")
-                      : Module(*loop->body, options).function("private @step") + stablehlo::loop_text(program, divided);
+      loop == nullptr
+          ? Module(program, options).function(options.main.empty() ? "public @main" : "private @step") + options.main
+          : Module(*loop->body, options).function("private @step") + stablehlo::loop_text(program, divided);
   return "module @" + options.name + " attributes {mhlo.num_replicas = " + std::to_string(options.num_replicas) +
          " : i32, mhlo.num_partitions = " + std::to_string(options.num_cores) + " : i32} {\n" +
          (divided ? stablehlo::mesh_text(options.num_cores) : "") + functions + "}\n";

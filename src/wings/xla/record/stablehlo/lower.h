@@ -31,6 +31,8 @@ struct StableHloOptions {
   // The platform that will run it, by PJRT's name: on "cpu" some products are written in the form that XLA is fast with
   // there. Empty: any.
   std::string platform = {};
+  // The text of a function "public @main", which calls the program by the name "step". Empty: the program is "main".
+  std::string main = {};
 };
 
 // Returns the program as the text of a StableHLO module with one function "main": an operation a line, each with a
