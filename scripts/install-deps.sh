@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # Installs what Cohort needs, from the packages of Debian 12 or newer. Does nothing, quickly, when all of it is there.
-#   scripts/install-deps.sh [build|test|lint|docs|cluster|kit|package|fresh|image|xla|tpu|all]      default: all
-# With TORCH set, LibTorch comes from there. The sets xla and tpu are no part of all: they bring XLA's plugin for CPUs (63 MB)
-# and libtpu (137 MB) from PyPI into build/plugins, where the tests and the programs of a build folder find them.
+#   scripts/install-deps.sh [build|test|lint|docs|cluster|kit|package|fresh|image|xla|tpu|oracles|all]      default: all
+# With TORCH set, LibTorch comes from there. The sets xla, tpu and oracles are no part of all: they come from PyPI. The first two
+# bring XLA's plugin for CPUs (63 MB) and libtpu (137 MB) into build/plugins, where the tests and the programs of a build folder
+# find them. The third one makes build/oracles, a virtual environment (770 MB) with the programs of scripts/oracles.txt.
 set -euo pipefail
 
 # Nothing of protobuf-compiler-grpc is called, but the CMake package of libgrpc++-dev fails without its files.
 build="g++ cmake ninja-build ccache make pkg-config libtorch-dev libopenblas0-pthread libspdlog-dev libfmt-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libjpeg-dev libpng-dev libyaml-cpp-dev libcurl4-openssl-dev libssl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgloo-dev libisal-dev libhdf5-dev libarchive-dev mold"
 [ -z "${TORCH:-}" ] || build=${build/libtorch-dev libopenblas0-pthread /}
-test="$build iproute2 openssl libopenmpi-dev openmpi-bin libgtest-dev libgmock-dev python3 python3-torch python3-numpy python3-pil python3-torchvision chromium"
+test="$build iproute2 openssl libopenmpi-dev openmpi-bin libgtest-dev libgmock-dev python3 python3-torch python3-numpy python3-pil python3-torchvision libonnx-dev chromium"
 lint="$build libopenmpi-dev libgtest-dev libgmock-dev python3 clang clang-format clang-tidy libclang-rt-dev libomp-dev"
 docs="doxygen python3"
 
@@ -18,7 +19,7 @@ case "$(uname -m)" in
   *) cpu_plugin="xla-cpu-pjrt==0.0.1 manylinux_2_27_x86_64 py3 55837b6b7b47daa717f2d9a5a03563ea0ceaa338d06a81a1e2d3f060d960decc" ;;
 esac
 libtpu="libtpu==0.0.52 manylinux_2_31_x86_64 cp311 f5e2e596eaea9357fbb5a6755a7a9007c6ab75bfde4a55191b03eff402971140"
-wheel=""
+wheel="" oracles=""
 
 case "${1:-all}" in
   build) wanted=$build ;;
@@ -33,8 +34,9 @@ case "${1:-all}" in
   image) wanted="mmdebstrap debian-archive-keyring dpkg-dev python3" ;;
   xla) wanted="python3 python3-venv" wheel=$cpu_plugin ;;
   tpu) wanted="python3 python3-venv" wheel=$libtpu ;;
+  oracles) wanted="python3 python3-venv" oracles=yes ;;
   *)
-    echo "install-deps: \"$1\" is not known, only build, test, lint, docs, cluster, kit, package, fresh, image, xla, tpu and all are" >&2
+    echo "install-deps: \"$1\" is not known, only build, test, lint, docs, cluster, kit, package, fresh, image, xla, tpu, oracles and all are" >&2
     exit 2
     ;;
 esac
@@ -82,6 +84,23 @@ install_wheel() {
   esac
 }
 
+# Makes the virtual environment of the oracles, whose Keras computes with JAX. One that was interrupted is made again.
+install_oracles() {
+  local root folder
+  root=$(cd "$(dirname "$0")/.." && pwd)
+  folder=$root/build/oracles
+  cmp -s "$root/scripts/oracles.txt" "$folder/complete.txt" && return
+  echo "install-deps: fetching the oracles of scripts/oracles.txt into $folder"
+  rm -rf "$folder"
+  mkdir -p "$root/build"
+  /usr/bin/python3 -m venv "$folder"
+  "$folder/bin/pip" --disable-pip-version-check install --quiet --no-cache-dir --no-deps --only-binary=:all: --require-hashes \
+    -r "$root/scripts/oracles.txt"
+  echo 'import os; os.environ.setdefault("KERAS_BACKEND", "jax")' >"$("$folder/bin/python" -c 'import site; print(site.getsitepackages()[0])')/keras_backend.pth"
+  cp "$root/scripts/oracles.txt" "$folder/complete.txt"
+}
+
 install_packages
+[ -z "$oracles" ] || install_oracles
 # shellcheck disable=SC2086  # the words of a wheel
 [ -z "$wheel" ] || install_wheel $wheel
