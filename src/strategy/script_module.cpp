@@ -7,11 +7,13 @@
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <sstream>
+#include <unordered_map>
 
 #include "base/atomic_file.h"
 #include "base/fail.h"
 #include "cohort/strategy.h"
 #include "cohort/train/script_module.h"
+#include "device/identity.h"
 
 namespace cohort {
 
@@ -23,16 +25,25 @@ std::string class_of(const torch::jit::Module& module) {
   return name ? name->name() : "ScriptModule";
 }
 
+// Gives a copy tensors of its own: LibTorch's deepcopy() makes one tensor of all that lie in the same storage.
+void copy_tensors(const torch::jit::Module& from, torch::jit::Module to,
+                  std::unordered_map<const void*, torch::Tensor>& copies) {
+  for (const auto& each : from.named_attributes(/*recurse=*/false)) {
+    if (!each.value.isTensor() || !each.value.toTensor().defined()) continue;
+    const torch::Tensor& original = each.value.toTensor();
+    torch::Tensor& copy = copies[tensor_id(original)];
+    if (!copy.defined()) copy = original.detach().clone().set_requires_grad(original.requires_grad());
+    to.setattr(each.name, copy);
+  }
+  for (const auto& child : from.named_children()) copy_tensors(child.value, to.attr(child.name).toModule(), copies);
+}
+
 // Returns a module with the same code and tensors of its own: leaves of autograd, as the original's are.
 std::shared_ptr<torch::jit::Module> copy_of(const torch::jit::Module& module) {
   const torch::NoGradGuard no_grad;
   auto copy = std::make_shared<torch::jit::Module>(module.deepcopy());
-  const auto originals = module.named_parameters();
-  auto original = originals.begin();
-  for (const auto& parameter : copy->named_parameters()) {
-    parameter.value.set_requires_grad((*original).value.requires_grad());
-    ++original;
-  }
+  std::unordered_map<const void*, torch::Tensor> copies;  // by the original
+  copy_tensors(module, *copy, copies);
   return copy;
 }
 

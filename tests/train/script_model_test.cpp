@@ -65,6 +65,18 @@ TEST(ScriptModel, FitsAsTheModelByHand) {
   }
 }
 
+TEST(ScriptModel, ParametersInOneStorageStayApart) {
+  const torch::Tensor memory = torch::tensor({2.0, 3.0, 5.0, 7.0});
+  torch::jit::Module script("affine");
+  script.register_parameter("scale", memory.narrow(0, 0, 2), /*is_buffer=*/false);
+  script.register_parameter("shift", memory.narrow(0, 2, 2), /*is_buffer=*/false);
+  script.define("def forward(self, x):\n  return x * self.scale + self.shift\n");
+  const MirroredStrategy strategy({.devices = cpu_devices(2)});
+  const auto scope = strategy.scope();
+  const Model model(script);
+  EXPECT_TRUE(model(torch::ones({1, 2})).equal(torch::tensor({{7.0, 10.0}})));
+}
+
 TEST(ScriptModel, ItsLayersAreTheChildrenAndCanBeFrozen) {
   const MirroredStrategy strategy({.devices = cpu_devices(2)});
   const auto scope = strategy.scope();

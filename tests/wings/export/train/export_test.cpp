@@ -80,7 +80,11 @@ TEST_F(ExportTest, ATrainedModelIsWrittenAsItPredictsAndStaysAsItIs) {
   // The file computes in float32, the model in bfloat16.
   torch::jit::Module loaded = torch::jit::load((folder_ / "net.pt").string());
   EXPECT_TRUE(torch::allclose(loaded.forward({x_}).toTensor(), model(x_), 0.05, 0.05));
-  for (const auto& parameter : loaded.parameters()) EXPECT_EQ(parameter.scalar_type(), torch::kFloat);
+  for (const auto& parameter : loaded.parameters()) {
+    EXPECT_EQ(parameter.scalar_type(), torch::kFloat);
+    EXPECT_EQ(parameter.storage().nbytes(), parameter.nbytes()) << "the file has memory that belongs to others";
+  }
+  EXPECT_TRUE(torch::allclose(Model(loaded)(x_), loaded.forward({x_}).toTensor()));
 }
 
 TEST_F(ExportTest, AWrittenModelIsAModelAgain) {
