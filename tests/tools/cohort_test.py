@@ -125,7 +125,7 @@ class Descriptions(unittest.TestCase):
         code, out, err = cohort("describe")
         self.assertEqual(code, 0, err)
         described = json.loads(out)
-        self.assertEqual(set(described["commands"]), {"checkpoint", "compile", "describe", "devices", "export", "launch", "report", "train"})
+        self.assertEqual(set(described["commands"]), {"checkpoint", "compile", "describe", "devices", "export", "launch", "report", "run", "train"})
         flags = {name: flag for flag in described["commands"]["train"] for name in flag["names"]}
         keys = [key for key in described["keys"] if key["flag"]]
         self.assertGreater(len(keys), 15)

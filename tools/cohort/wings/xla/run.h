@@ -1,0 +1,10 @@
+// cohort run.
+#pragma once
+
+#include "commands.h"
+
+namespace cohort::cli {
+
+Command add_run(CLI::App& app);
+
+}  // namespace cohort::cli
