@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cohort/train/actions.h"              // IWYU pragma: export
+#include "cohort/train/applications.h"         // IWYU pragma: export
 #include "cohort/train/callbacks.h"            // IWYU pragma: export
 #include "cohort/train/controller.h"           // IWYU pragma: export
 #include "cohort/train/export.h"               // IWYU pragma: export

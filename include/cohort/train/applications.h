@@ -1,0 +1,138 @@
+// Networks for pictures as functional models of layers, with Keras' names (tf.keras.applications).
+//
+//   auto base = applications::MobileNetV2({.input_shape = {3, 160, 160}, .include_top = false});
+//   base.set_trainable(false);
+//   SymbolicTensor input = Input({3, 160, 160});
+//   SymbolicTensor x = base(applications::mobilenet_v2::preprocess_input(input), {.training = false});
+//   Functional model(input, Dense(1)(GlobalAveragePooling2D()(x)));
+//
+// A network has one of two forms. Keras' has the layers of Keras 3; torchvision's differs in the biases of its
+// convolutions, in the places of its strides and paddings and in the constants of its batch norms. The names of the
+// layers are Keras' in both. Pictures are [examples, channels, height, width]. New weights are drawn as Keras draws
+// them.
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/train/functional.h"
+
+namespace cohort::applications {
+
+// The library whose network it is.
+enum class Form { kKeras, kTorchvision };
+
+// The account of a file of weights.
+struct LoadedWeights {
+  std::filesystem::path file = {};        // empty: no file was read
+  std::vector<std::string> read = {};     // the model's weights that the file had, "<layer>.<parameter>"
+  std::vector<std::string> missing = {};  // those that it lacks: numbers of batches alone, because others are an error
+  std::vector<std::string> unused = {};   // the file's names of weights that the model does not have
+};
+
+// A network with the account of its weights. layers() has all layers, as Keras' has.
+class Application : public Functional {
+ public:
+  // Makes the handle of a model that was built in this form.
+  Application(Functional model, Form form, LoadedWeights loaded)
+      : Functional(std::move(model)), form_(form), loaded_(std::move(loaded)) {}
+
+  // Returns the form that was built.
+  Form form() const { return form_; }
+  // Returns the account of the file of weights.
+  const LoadedWeights& loaded() const { return loaded_; }
+
+ private:
+  Form form_;
+  LoadedWeights loaded_;
+};
+
+// The options of the networks that have no others.
+struct ApplicationOptions {
+  // Channels, height and width of a picture; -1: any height or width. Empty: {3, 224, 224} with the top, {3, -1, -1}
+  // without. Height and width are 32 or more, and with the top they are known.
+  Shape input_shape = {};
+  bool include_top = true;   // the classifier at the end
+  std::string pooling = {};  // without the top: "avg" or "max" over each channel; empty: its output stays a picture
+  // A file of torchvision's weights, saved as safetensors. Weights of the file that the model does not have, such as
+  // the classifier's, are left out. Empty: new weights.
+  std::filesystem::path weights = {};
+  int64_t classes = 1000;                                   // outputs of the classifier
+  Activation classifier_activation = Activation::kSoftmax;  // applied to them; kLinear gives the logits
+  std::string name = {};                                    // the model's name; empty: Keras'
+  // Unset: torchvision's with a file of weights, otherwise Keras'. InvalidArgument: Keras' with a file of
+  // torchvision's.
+  std::optional<Form> form = std::nullopt;
+  torch::ScalarType dtype = torch::kFloat;  // the dtype of the parameters
+};
+// Makes a ResNet of 50 layers: K. He et al., "Deep Residual Learning for Image Recognition" (2015). It is built under
+// the current strategy, and each of several workers reads the file. InvalidArgument: options do not fit, a weight of
+// the file has another shape, or its names are not torchvision's. NotFound: there is no such file, or it lacks a weight
+// of the model. DataLoss: it is damaged. Other networks throw the same.
+Application ResNet50(const ApplicationOptions& options = {});
+// Makes a ResNet of 101 layers.
+Application ResNet101(const ApplicationOptions& options = {});
+// Makes a ResNet of 152 layers.
+Application ResNet152(const ApplicationOptions& options = {});
+
+struct MobileNetV2Options {
+  Shape input_shape = {};                                   // as ApplicationOptions::input_shape
+  double alpha = 1.0;                                       // factor of the numbers of channels, above 0
+  bool include_top = true;                                  // as ApplicationOptions::include_top
+  std::string pooling = {};                                 // as ApplicationOptions::pooling
+  std::filesystem::path weights = {};                       // as ApplicationOptions::weights
+  int64_t classes = 1000;                                   // as ApplicationOptions::classes
+  Activation classifier_activation = Activation::kSoftmax;  // as ApplicationOptions::classifier_activation
+  std::string name = {};                                    // the model's name; empty: Keras', "mobilenetv2_1_00_224"
+  std::optional<Form> form = std::nullopt;                  // as ApplicationOptions::form
+  torch::ScalarType dtype = torch::kFloat;                  // as ApplicationOptions::dtype
+};
+// Makes a MobileNetV2: M. Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks" (2018).
+Application MobileNetV2(const MobileNetV2Options& options = {});
+
+// A class of a prediction.
+struct Prediction {
+  std::string class_name;   // the class' identifier, "n02123045"
+  std::string description;  // its name, "tabby"
+  double score = 0.0;       // its number in the prediction
+};
+// Returns the classes of the `top` largest numbers of each row of predictions, [examples, classes], in descending
+// order. class_index is a file of the classes in Keras' format, imagenet_class_index.json: {"0": ["n01440764",
+// "tench"], ...}. NotFound: there is no such file. DataLoss: it has another format. InvalidArgument: predictions have
+// another shape, or not as many columns as there are classes in the file.
+std::vector<std::vector<Prediction>> decode_predictions(const torch::Tensor& predictions,
+                                                        const std::filesystem::path& class_index, int64_t top = 5);
+
+namespace resnet {
+// Returns pictures of pixels from 0 to 255, [..., 3, height, width], as Keras' ResNets take them: blue, green and red
+// without their means. InvalidArgument: there are not three channels.
+torch::Tensor preprocess_input(const torch::Tensor& images);
+// Does the same in a model.
+SymbolicTensor preprocess_input(const SymbolicTensor& images);
+using applications::decode_predictions;
+}  // namespace resnet
+
+namespace mobilenet_v2 {
+// Returns pictures of pixels from 0 to 255 as Keras' MobileNetV2 takes them: from -1 to 1.
+torch::Tensor preprocess_input(const torch::Tensor& images);
+// Does the same in a model.
+SymbolicTensor preprocess_input(const SymbolicTensor& images);
+using applications::decode_predictions;
+}  // namespace mobilenet_v2
+
+namespace torchvision {
+// Returns pictures of pixels from 0 to 255, [..., 3, height, width], as torchvision's networks take them: from 0 to 1,
+// without ImageNet's means and divided by its deviations. InvalidArgument: there are not three channels.
+torch::Tensor preprocess_input(const torch::Tensor& images);
+// Does the same in a model.
+SymbolicTensor preprocess_input(const SymbolicTensor& images);
+using applications::decode_predictions;
+}  // namespace torchvision
+
+}  // namespace cohort::applications

@@ -1,0 +1,88 @@
+// ResNets: residual blocks of three convolutions. torchvision's have their stride in the second one ("v1.5"), Keras' in
+// the first one.
+#include "cohort/train/layers/merging.h"
+#include "cohort/train/layers/pooling.h"
+#include "wings/functional/train/applications/network.h"
+
+namespace cohort::applications {
+
+namespace {
+
+struct ResidualBlock {
+  std::string name;    // "conv2_block1"
+  std::string theirs;  // "layer1.0", torchvision's
+  int64_t filters;
+  int64_t stride;
+  bool first;  // of its stage
+};
+
+SymbolicTensor add_residual(Network& net, const SymbolicTensor& x, const ResidualBlock& block) {
+  const bool bias = net.is_keras();
+  const auto conv_norm = [&](const SymbolicTensor& in, const std::string& number, KernelShape shape, Padding padding) {
+    const bool shortcut = number == "0";
+    const std::string name = block.name + "_" + number;
+    const std::string theirs = block.theirs + (shortcut ? ".downsample." : ".");
+    shape.bias = bias;
+    const SymbolicTensor y =
+        net.conv(in, {name + "_conv", theirs + (shortcut ? "0" : "conv" + number)}, shape, padding);
+    return net.norm(y, {name + "_bn", theirs + (shortcut ? "1" : "bn" + number)});
+  };
+  const auto relu = [&](const SymbolicTensor& in, const std::string& suffix) {
+    return Network::activation(in, block.name + suffix, Activation::kRelu);
+  };
+  const int64_t out = 4 * block.filters;
+  const int64_t first_stride = net.is_keras() ? block.stride : 1;
+  const int64_t second_stride = net.is_keras() ? 1 : block.stride;
+  const SymbolicTensor shortcut =
+      block.first ? conv_norm(x, "0", {.filters = out, .stride = block.stride}, Padding::kValid) : x;
+  SymbolicTensor y = conv_norm(x, "1", {.filters = block.filters, .stride = first_stride}, Padding::kValid);
+  y = relu(y, "_1_relu");
+  if (second_stride > 1) y = net.pad_for_half(y, block.name + "_2_pad", 3);
+  y = conv_norm(y, "2", {.filters = block.filters, .kernel = 3, .stride = second_stride},
+                second_stride > 1 ? Padding::kValid : Padding::kSame);
+  y = conv_norm(relu(y, "_2_relu"), "3", {.filters = out}, Padding::kValid);
+  return relu(Add({.name = block.name + "_add"})({shortcut, y}), "_out");
+}
+
+Application make_resnet(const std::string& type, const std::string& name, const std::vector<int64_t>& depths,
+                        const ApplicationOptions& options) {
+  Network net({.speaker = "[applications] " + type + ": ",
+               .signature = "layer1.0.conv3.weight",
+               .momentum = 0.99,
+               .epsilon = 1.001e-5},
+              options);
+  SymbolicTensor x = Network::pad(net.input(), "conv1_pad", {3, 3, 3, 3});
+  const KernelShape stem{.filters = 64, .kernel = 7, .stride = 2, .bias = net.is_keras()};
+  x = net.norm(net.conv(x, {"conv1_conv", "conv1"}, stem, Padding::kValid), {"conv1_bn", "bn1"});
+  x = Network::activation(x, "conv1_relu", Activation::kRelu);
+  x = Network::pad(x, "pool1_pad", {1, 1, 1, 1});
+  x = MaxPooling2D({.pool_size = 3, .strides = 2, .name = "pool1_pool"})(x);
+  int64_t filters = 64;
+  for (std::size_t stage = 0; stage < depths.size(); ++stage, filters *= 2) {
+    for (int64_t i = 0; i < depths[stage]; ++i) {
+      x = add_residual(net, x,
+                       {.name = "conv" + std::to_string(stage + 2) + "_block" + std::to_string(i + 1),
+                        .theirs = "layer" + std::to_string(stage + 1) + "." + std::to_string(i),
+                        .filters = filters,
+                        .stride = stage > 0 && i == 0 ? 2 : 1,
+                        .first = i == 0});
+    }
+  }
+  return net.finish(net.end(x, "avg_pool", "max_pool", "fc"), name);
+}
+
+}  // namespace
+
+Application ResNet50(const ApplicationOptions& options) {
+  return make_resnet("ResNet50", "resnet50", {3, 4, 6, 3}, options);
+}
+
+Application ResNet101(const ApplicationOptions& options) {
+  return make_resnet("ResNet101", "resnet101", {3, 4, 23, 3}, options);
+}
+
+Application ResNet152(const ApplicationOptions& options) {
+  return make_resnet("ResNet152", "resnet152", {3, 8, 36, 3}, options);
+}
+
+}  // namespace cohort::applications

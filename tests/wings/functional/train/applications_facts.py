@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Writes what Keras' and torchvision's networks answer to drawn weights and pictures: applications_keras.json and
+applications_torchvision.json beside this file, which applications_test.cpp reads.
+
+usage: applications_facts.py keras | torchvision
+
+Numbers are float64. Weights and pictures are drawn by drawn(), which the test has, too. A layer of Keras is a line: its
+name, the shape of its output with the channels first, the number of its parameters.
+"""
+import json
+import pathlib
+import sys
+
+import numpy as np
+
+FEW = 12  # numbers of an output that the file has
+
+
+def drawn(name, shape):
+    """Draws an array by its name: weights of several dimensions by their number of inputs, in LibTorch's order."""
+    seed = 0
+    for byte in name.encode():
+        seed = (seed * 31 + byte) % 2147483647
+    size = int(np.prod(shape))
+    bits = (np.arange(size, dtype=np.int64) * 2654435761 + seed) % 2**32
+    bits = ((bits ^ (bits >> 15)) * 1103515245) % 2**32
+    bits = bits ^ (bits >> 13)
+    part = (bits / 2**32).reshape(shape)
+    last = name.split(".")[-1]
+    if last == "num_batches_tracked":
+        return np.zeros(shape, dtype=np.int64)
+    if last == "running_var":
+        return 0.5 + part
+    if last in ("bias", "running_mean"):
+        return 0.2 * (part - 0.5)
+    if last == "weight" and len(shape) == 1:
+        return 0.5 + 0.5 * part
+    return (2.0 * part - 1.0) * np.sqrt(6.0 * shape[0] / size) if last == "weight" else 2.0 * part - 1.0
+
+
+def few(output):
+    output = np.asarray(output, dtype=np.float64)
+    return {"shape": list(output.shape), "first": output.flatten()[:FEW].tolist(), "sum": float(output.sum()),
+            "squares": float((output**2).sum())}
+
+
+OWN = {"kernel": "weight", "gamma": "weight", "beta": "bias", "bias": "bias", "moving_mean": "running_mean",
+       "moving_variance": "running_var"}
+
+
+def set_drawn(model):
+    for layer in model.layers:
+        values = []
+        for variable in layer.weights:
+            name = f"{layer.name}.{OWN[variable.name]}"
+            shape = tuple(variable.shape)
+            if len(shape) == 4 and type(layer).__name__ == "DepthwiseConv2D":
+                values.append(drawn(name, (shape[2] * shape[3], 1, *shape[:2])).transpose(2, 3, 0, 1).reshape(shape))
+            elif len(shape) == 4:
+                values.append(drawn(name, (shape[3], shape[2], *shape[:2])).transpose(2, 3, 1, 0))
+            else:
+                values.append(drawn(name, shape[::-1]).T)
+        layer.set_weights(values)
+
+
+def line_of(layer):
+    shape = layer.output.shape[1:]
+    first = shape if len(shape) != 3 else (shape[2], *shape[:2])
+    return f"{layer.name} {'x'.join(str(size) for size in first)} {layer.count_params()}"
+
+
+def keras_facts():
+    import keras
+    keras.config.set_floatx("float64")
+    cases = []
+
+    def add(network, size, layers=False, output=True, **options):
+        keras.utils.clear_session()
+        made = getattr(keras.applications, network)(weights=None, input_shape=(*size, 3), **options)
+        case = {"network": network, "size": size, "options": options, "name": made.name, "parameters": made.count_params()}
+        if layers:
+            case["layers"] = [line_of(layer) for layer in made.layers]
+        if output:
+            set_drawn(made)
+            result = made(drawn("picture", (2, 3, *size)).transpose(0, 2, 3, 1), training=False).numpy()
+            case["output"] = few(result.transpose(0, 3, 1, 2) if result.ndim == 4 else result)
+        cases.append(case)
+
+    add("ResNet50", (64, 64), layers=True, classes=10)
+    add("ResNet50", (32, 45), include_top=False, pooling="avg")
+    for network in ("ResNet101", "ResNet152"):
+        add(network, (32, 32), layers=True, output=False, include_top=False, pooling="max")
+    add("MobileNetV2", (96, 96), layers=True, classes=10)
+    add("MobileNetV2", (33, 47), alpha=0.35, include_top=False)
+    add("MobileNetV2", (64, 64), alpha=1.3, include_top=False, pooling="max")
+    pixels = (drawn("picture", (2, 3, 4, 5)) + 1.0) * 127.5
+    prepared = {name: few(getattr(keras.applications, name).preprocess_input(pixels.transpose(0, 2, 3, 1).copy())
+                          .transpose(0, 3, 1, 2)) for name in ("resnet", "mobilenet_v2")}
+    keras.src.applications.imagenet_utils.CLASS_INDEX = {str(i): [f"n{i:08}", f"class {i}"] for i in range(1000)}
+    decoded = keras.applications.resnet.decode_predictions(drawn("predictions", (2, 1000)), top=3)
+    decoded = [[[*each[:2], float(each[2])] for each in row] for row in decoded]
+    return {"keras": keras.__version__, "cases": cases, "preprocess_input": prepared, "decode_predictions": decoded}
+
+
+def torchvision_facts():
+    import torch
+    import torchvision
+    cases = []
+
+    def add(network, size, **options):
+        made = getattr(torchvision.models, network)(**options).double().eval()
+        state = made.state_dict()
+        made.load_state_dict({name: torch.as_tensor(drawn(name, tuple(each.shape))) for name, each in state.items()})
+        with torch.no_grad():
+            output = made(torch.as_tensor(drawn("picture", (2, 3, *size))))
+        lines = [f"{name} {'x'.join(str(length) for length in each.shape)}" for name, each in state.items()]
+        cases.append({"network": network, "size": size, "options": options, "state": lines, "output": few(output)})
+
+    add("resnet50", (64, 64), num_classes=10)
+    add("mobilenet_v2", (64, 64), num_classes=10)
+    add("mobilenet_v2", (33, 47), num_classes=10, width_mult=0.75)
+    pixels = (drawn("picture", (2, 3, 4, 5)) + 1.0) / 2.0
+    normal = torchvision.transforms.Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225])
+    return {"torchvision": torchvision.__version__, "cases": cases,
+            "preprocess_input": few(normal(torch.as_tensor(pixels)))}
+
+
+def main(which):
+    facts = {"keras": keras_facts, "torchvision": torchvision_facts}[which]()
+    file = pathlib.Path(__file__).with_name(f"applications_{which}.json")
+    file.write_text(json.dumps(facts, indent=0) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,294 @@
+// The networks of applications.h, held to what Keras and torchvision answer (applications_facts.py).
+#include "cohort/train/applications.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+
+#include "cohort/error.h"
+#include "cohort/train.h"
+#include "tests/support/errors.h"
+#include "tests/support/files.h"
+
+namespace cohort::applications_test {
+namespace {
+
+using nlohmann::json;
+using testing::expect_error;
+using testing::TemporaryFolder;
+using namespace applications;
+
+json facts(const std::string& library) {
+  const auto folder = std::filesystem::path(__FILE__).parent_path();
+  return json::parse(std::ifstream(folder / ("applications_" + library + ".json")));
+}
+
+// Draws what drawn() of applications_facts.py draws.
+torch::Tensor drawn(const std::string& name, const std::vector<int64_t>& shape) {
+  int64_t seed = 0;
+  for (const char byte : name) seed = (seed * 31 + byte) % 2147483647;
+  constexpr int64_t kRange = int64_t{1} << 32;
+  torch::Tensor bits = (torch::arange(c10::multiply_integers(shape), torch::kLong) * 2654435761 + seed) % kRange;
+  bits = (bits.bitwise_xor(torch::div(bits, 1 << 15, "floor")) * 1103515245) % kRange;
+  bits = bits.bitwise_xor(torch::div(bits, 1 << 13, "floor"));
+  const torch::Tensor part = (bits.to(torch::kDouble) / static_cast<double>(kRange)).view(shape);
+  const std::string last = name.substr(name.rfind('.') + 1);
+  if (last == "num_batches_tracked") return torch::zeros(shape, torch::kLong);
+  if (last == "running_var") return 0.5 + part;
+  if (last == "bias" || last == "running_mean") return 0.2 * (part - 0.5);
+  if (last == "weight" && shape.size() == 1) return 0.5 + 0.5 * part;
+  const double bound = last == "weight" ? std::sqrt(6.0 * static_cast<double>(shape[0]) / part.numel()) : 1.0;
+  return (2.0 * part - 1.0) * bound;
+}
+
+torch::Tensor pictures(const json& size) {
+  return drawn("picture", {2, 3, size[0], size[1]});
+}
+
+void expect_few(const torch::Tensor& output, const json& wanted) {
+  EXPECT_EQ(output.sizes().vec(), wanted.at("shape").get<std::vector<int64_t>>());
+  const auto first = wanted.at("first").get<std::vector<double>>();
+  const torch::Tensor few = output.flatten().slice(0, 0, static_cast<int64_t>(first.size()));
+  EXPECT_TRUE(torch::allclose(few, torch::tensor(first, torch::kDouble), 1e-9, 1e-9)) << few;
+  EXPECT_NEAR(output.sum().item<double>(), wanted.at("sum"), 1e-9 * output.abs().sum().item<double>());
+  EXPECT_NEAR(output.square().sum().item<double>(), wanted.at("squares"), 1e-8 * wanted.at("squares").get<double>());
+}
+
+template <typename Options>
+Options options_of(const json& golden, Form form) {
+  Options options;
+  const json& given = golden.at("options");
+  options.input_shape = {3, golden.at("size")[0], golden.at("size")[1]};
+  options.include_top = given.value("include_top", true);
+  options.pooling = given.value("pooling", "");
+  options.classes = given.value("classes", given.value("num_classes", int64_t{1000}));
+  options.form = form;
+  options.dtype = torch::kDouble;
+  if (form == Form::kTorchvision) options.classifier_activation = Activation::kLinear;
+  return options;
+}
+
+Application made(const json& golden, Form form, const std::filesystem::path& weights = {}) {
+  const std::string network = golden.at("network");
+  if (network.starts_with("M") || network.starts_with("m")) {
+    auto options = options_of<MobileNetV2Options>(golden, form);
+    options.alpha = golden.at("options").value("alpha", golden.at("options").value("width_mult", 1.0));
+    options.weights = weights;
+    return MobileNetV2(options);
+  }
+  auto options = options_of<ApplicationOptions>(golden, form);
+  options.weights = weights;
+  return network.ends_with("50")    ? ResNet50(options)
+         : network.ends_with("101") ? ResNet101(options)
+                                    : ResNet152(options);
+}
+
+std::vector<std::string> lines_of(const Model& model) {
+  std::vector<std::string> lines;
+  for (const ModelLayer& layer : model.layers()) {
+    std::string shape;
+    const Shape sizes = layer.output_shape().value();
+    for (const int64_t size : sizes) shape += (shape.empty() ? "" : "x") + std::to_string(size);
+    lines.push_back(layer.name() + " " + shape + " " + std::to_string(layer.count_params()));
+  }
+  return lines;
+}
+
+void set_drawn(const Model& model) {
+  NamedTensors weights = model.weights();
+  for (auto& [name, tensor] : weights) tensor = drawn(name, tensor.sizes().vec()).to(tensor.scalar_type());
+  model.set_weights(weights);
+}
+
+TEST(Applications, AreThoseOfKeras) {
+  const OneDeviceStrategy strategy("/CPU:0");
+  const auto scope = strategy.scope();
+  const json keras = facts("keras");
+  for (const json& golden : keras.at("cases")) {
+    SCOPED_TRACE(golden.at("network").get<std::string>() + " " + golden.at("options").dump());
+    const Application model = made(golden, Form::kKeras);
+    std::string name = golden.at("name");
+    std::replace(name.begin(), name.end(), '.', '_');  // names of layers have no dots
+    EXPECT_EQ(model.name(), name);
+    EXPECT_EQ(model.count_params(), golden.at("parameters"));
+    if (golden.contains("layers")) {
+      EXPECT_EQ(lines_of(model), golden.at("layers").get<std::vector<std::string>>());
+    }
+    if (!golden.contains("output")) continue;
+    set_drawn(model);
+    expect_few(model(pictures(golden.at("size"))), golden.at("output"));
+  }
+}
+
+// Writes the weights that the facts' network of torchvision had.
+void write_state(const json& golden, const std::filesystem::path& file) {
+  NamedTensors state;
+  for (const std::string line : golden.at("state")) {
+    const std::size_t space = line.find(' ');
+    std::vector<int64_t> shape;
+    std::istringstream sizes(line.substr(space + 1));
+    for (std::string size; std::getline(sizes, size, 'x');) shape.push_back(std::stoll(size));
+    state.emplace_back(line.substr(0, space), drawn(line.substr(0, space), shape));
+  }
+  save_weights(file, state);
+}
+
+TEST(Applications, TakeTorchvisionsFiles) {
+  const OneDeviceStrategy strategy("/CPU:0");
+  const auto scope = strategy.scope();
+  const TemporaryFolder folder;
+  const json theirs = facts("torchvision");
+  for (const json& golden : theirs.at("cases")) {
+    SCOPED_TRACE(golden.at("network").get<std::string>() + " " + golden.at("options").dump());
+    write_state(golden, folder / "weights.safetensors");
+    const Application model = made(golden, Form::kTorchvision, folder / "weights.safetensors");
+    EXPECT_EQ(model.form(), Form::kTorchvision);
+    EXPECT_EQ(model.loaded().read.size(), golden.at("state").size());
+    EXPECT_TRUE(model.loaded().unused.empty());
+    EXPECT_TRUE(model.loaded().missing.empty());
+    expect_few(model(pictures(golden.at("size"))), golden.at("output"));
+  }
+}
+
+TEST(Applications, SayWhatTheyReadAndRefuseWhatDoesNotFit) {
+  const OneDeviceStrategy strategy("/CPU:0");
+  const auto scope = strategy.scope();
+  const TemporaryFolder folder;
+  const auto file = folder / "net.safetensors";
+  const json golden = facts("torchvision").at("cases")[1];
+  write_state(golden, file);
+  const Application base = MobileNetV2({.include_top = false, .pooling = "avg", .weights = file});
+  EXPECT_EQ(base.loaded().unused, (std::vector<std::string>{"classifier.1.bias", "classifier.1.weight"}));
+  EXPECT_EQ(base.loaded().file, file);
+  EXPECT_EQ(base.loaded().read.front(), "Conv1.weight");
+  EXPECT_EQ(base(torch::zeros({1, 3, 64, 32})).sizes(), (std::vector<int64_t>{1, 1280})) << "of any size";
+
+  NamedTensors state = load_weights(file).tensors;
+  std::erase_if(state, [](const auto& item) { return item.first.ends_with("num_batches_tracked"); });
+  save_weights(file, state);
+  const Application old = MobileNetV2({.include_top = false, .weights = file});
+  ASSERT_EQ(old.loaded().missing.size(), 52u);
+  EXPECT_EQ(old.loaded().missing.front(), "bn_Conv1.num_batches_tracked");
+
+  expect_error<InvalidArgument>([&] { MobileNetV2({.weights = file}); },
+                                "\"classifier.1.weight\" is [10, 1280], wanted [1000, 1280] for predictions.weight");
+  expect_error<InvalidArgument>([&] { MobileNetV2({.weights = file, .form = Form::kKeras}); }, "form is kKeras");
+  expect_error<InvalidArgument>([&] { ResNet50({.weights = file}); }, "there is no \"layer1.0.conv3.weight\"");
+  expect_error<InvalidArgument>([&] { ResNet50({.weights = "net.weights.h5"}); }, "saved as safetensors");
+  expect_error<NotFound>([&] { ResNet50({.weights = folder / "none.safetensors"}); }, "none.safetensors");
+  std::erase_if(state, [](const auto& item) { return item.first == "features.18.1.bias"; });
+  save_weights(file, state);
+  expect_error<NotFound>([&] { MobileNetV2({.include_top = false, .weights = file}); },
+                         "there is no \"features.18.1.bias\", which is Conv_1_bn.bias of the model");
+  testing::write_file(file, "no weights");
+  expect_error<DataLoss>([&] { MobileNetV2({.weights = file}); }, file.string());
+  expect_error<InvalidArgument>([] { ResNet50({.input_shape = {3, -1, 64}}); }, "input_shape is [3, ?, 64]");
+  expect_error<InvalidArgument>(
+      [] {
+        ResNet50({.input_shape = {3, 31, 64}, .include_top = false});
+      },
+      "32 x 32 or more");
+  expect_error<InvalidArgument>([] { ResNet50({.pooling = "avg"}); }, "include_top = false");
+  expect_error<InvalidArgument>([] { ResNet50({.include_top = false, .pooling = "sum"}); }, "pooling is \"sum\"");
+  expect_error<InvalidArgument>([] { ResNet50({.classes = 0}); }, "classes is 0");
+  expect_error<InvalidArgument>([] { MobileNetV2({.alpha = 0.0}); }, "alpha is 0");
+}
+
+// The transfer-learning guide of Keras: a frozen base, a new head, then the last ten layers, too.
+TEST(Applications, LastLayersLearnAlone) {
+  const MirroredStrategy strategy({.devices = cpu_devices(2)});
+  const auto scope = strategy.scope();
+  const Application base = MobileNetV2({.input_shape = {3, 32, 32}, .alpha = 0.35, .include_top = false});
+  set_drawn(base);
+  base.set_trainable(false);
+  const SymbolicTensor input = Input({3, 32, 32});
+  const SymbolicTensor x = base(mobilenet_v2::preprocess_input(input), {.training = false});
+  Functional model(input, Dense(1)(GlobalAveragePooling2D()(x)));
+  const auto fit = [&](double rate, int64_t from, int64_t to) {
+    model.compile({.optimizer = Adam({.learning_rate = rate}), .loss = BinaryCrossentropy({.from_logits = true})});
+    (void)model.fit(drawn("x", {8, 3, 32, 32}).to(torch::kFloat) * 255,
+                    torch::arange(8).remainder(2).view({8, 1}).to(torch::kFloat),
+                    {.epochs = to, .initial_epoch = from, .verbose = Verbose::kSilent, .batch_size = 4});
+  };
+  const auto changed = [&](const NamedTensors& before) {
+    std::set<std::string> layers;
+    const NamedTensors after = base.weights();
+    for (std::size_t i = 0; i < before.size(); ++i) {
+      if (!torch::equal(before[i].second, after[i].second)) layers.insert(after[i].first);
+    }
+    return layers;
+  };
+  NamedTensors before = base.weights();
+  fit(1e-3, 0, 2);
+  EXPECT_TRUE(changed(before).empty()) << "statistics, too";
+  EXPECT_EQ(model.trainable_variables().size(), 2u);
+
+  base.set_trainable(true);
+  const std::vector<ModelLayer> layers = base.layers();
+  for (std::size_t i = 0; i + 10 < layers.size(); ++i) layers[i].set_trainable(false);
+  EXPECT_EQ(layers[layers.size() - 10].name(), "block_16_expand_BN") << "as in Keras' list";
+  before = base.weights();
+  fit(1e-4, 2, 3);
+  EXPECT_EQ(changed(before),
+            (std::set<std::string>{"block_16_expand_BN.weight", "block_16_expand_BN.bias", "block_16_depthwise.weight",
+                                   "block_16_depthwise_BN.weight", "block_16_depthwise_BN.bias",
+                                   "block_16_project.weight", "block_16_project_BN.weight", "block_16_project_BN.bias",
+                                   "Conv_1.weight", "Conv_1_bn.weight", "Conv_1_bn.bias"}))
+      << "the call keeps to inference: no statistics";
+  std::ostringstream summary;
+  model.summary(summary);
+  int64_t learning = 0;
+  for (const torch::Tensor& each : model.trainable_variables()) learning += each.numel();
+  std::ostringstream base_summary;
+  base.summary(base_summary);
+  EXPECT_EQ(learning, 2 * 336 + 336 * 9 + 2 * 336 + 336 * 112 + 2 * 112 + 112 * 1280 + 2 * 1280 + 1281);
+  EXPECT_NE(base_summary.str().find("Trainable params: 188,144"), std::string::npos) << base_summary.str();
+  EXPECT_NE(summary.str().find("Trainable params: 189,425"), std::string::npos) << summary.str();
+}
+
+TEST(Applications, PreparePicturesAndNameClasses) {
+  const json keras = facts("keras");
+  const json prepared = keras.at("preprocess_input");
+  const torch::Tensor pixels = (drawn("picture", {2, 3, 4, 5}) + 1.0) * 127.5;
+  expect_few(resnet::preprocess_input(pixels), prepared.at("resnet"));
+  expect_few(mobilenet_v2::preprocess_input(pixels), prepared.at("mobilenet_v2"));
+  expect_few(applications::torchvision::preprocess_input(pixels), facts("torchvision").at("preprocess_input"));
+  const OneDeviceStrategy strategy("/CPU:0");
+  const auto scope = strategy.scope();
+  const SymbolicTensor input = Input({3, -1, -1});
+  const FunctionalOptions kDouble = {.dtype = torch::kDouble};
+  expect_few(Functional(input, resnet::preprocess_input(input), kDouble)(pixels), prepared.at("resnet"));
+  expect_few(Functional(input, mobilenet_v2::preprocess_input(input), kDouble)(pixels), prepared.at("mobilenet_v2"));
+  expect_error<InvalidArgument>([&] { resnet::preprocess_input(pixels.permute({0, 2, 3, 1})); }, "[..., 3, height");
+
+  const TemporaryFolder folder;
+  json classes;
+  for (int i = 0; i < 1000; ++i) {
+    std::string number = std::to_string(i);
+    classes[number] = {"n" + std::string(8 - number.size(), '0') + number, "class " + number};
+  }
+  const auto file = folder / "imagenet_class_index.json";
+  testing::write_file(file, classes.dump());
+  const torch::Tensor predictions = drawn("predictions", {2, 1000});
+  json decoded;
+  for (const auto& row : resnet::decode_predictions(predictions, file, 3)) {
+    json& list = decoded.emplace_back();
+    for (const Prediction& each : row) list.push_back({each.class_name, each.description, each.score});
+  }
+  EXPECT_EQ(decoded, keras.at("decode_predictions"));
+  expect_error<InvalidArgument>([&] { decode_predictions(predictions.slice(1, 0, 10), file); }, "[examples, 1000]");
+  expect_error<InvalidArgument>([&] { decode_predictions(predictions, file, 0); }, "top is 0");
+  expect_error<NotFound>([&] { decode_predictions(predictions, folder / "none.json"); }, "none.json");
+  for (const char* damaged : {"", "[]", R"({"0": ["a"]})", R"({"1": ["a", "b"]})", R"({"0": ["a", 1]})", "{}"}) {
+    testing::write_file(file, damaged);
+    expect_error<DataLoss>([&] { decode_predictions(predictions, file); }, file.string());
+  }
+}
+
+}  // namespace
+}  // namespace cohort::applications_test
