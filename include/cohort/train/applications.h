@@ -55,8 +55,8 @@ class Application : public Functional {
 
 // The options of the networks that have no others.
 struct ApplicationOptions {
-  // Channels, height and width of a picture; -1: any height or width. Empty: {3, 224, 224} with the top, {3, -1, -1}
-  // without. Height and width are 32 or more, and with the top they are known.
+  // Channels, height and width of a picture; -1: any height or width. Empty: {3, 224, 224} with the top (an
+  // EfficientNet's own size), {3, -1, -1} without. Height and width are 32 or more, and with the top they are known.
   Shape input_shape = {};
   bool include_top = true;   // the classifier at the end
   std::string pooling = {};  // without the top: "avg" or "max" over each channel; empty: its output stays a picture
@@ -81,6 +81,26 @@ Application ResNet101(const ApplicationOptions& options = {});
 // Makes a ResNet of 152 layers.
 Application ResNet152(const ApplicationOptions& options = {});
 
+// Makes an EfficientNet: M. Tan and Q. Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks"
+// (2019). Keras' form takes pixels from 0 to 255: a layer scales them, and another one, "normalization", has buffers
+// mean and variance of the scaled channels, which are 0 and 1 in a new model. With the top the usual height and width
+// are those of the variant: 224, 240, 260, 300, 380, 456, 528, 600.
+Application EfficientNetB0(const ApplicationOptions& options = {});
+// Makes variant 1.
+Application EfficientNetB1(const ApplicationOptions& options = {});
+// Makes variant 2.
+Application EfficientNetB2(const ApplicationOptions& options = {});
+// Makes variant 3.
+Application EfficientNetB3(const ApplicationOptions& options = {});
+// Makes variant 4.
+Application EfficientNetB4(const ApplicationOptions& options = {});
+// Makes variant 5.
+Application EfficientNetB5(const ApplicationOptions& options = {});
+// Makes variant 6.
+Application EfficientNetB6(const ApplicationOptions& options = {});
+// Makes variant 7.
+Application EfficientNetB7(const ApplicationOptions& options = {});
+
 struct MobileNetV2Options {
   Shape input_shape = {};                                   // as ApplicationOptions::input_shape
   double alpha = 1.0;                                       // factor of the numbers of channels, above 0
@@ -95,6 +115,28 @@ struct MobileNetV2Options {
 };
 // Makes a MobileNetV2: M. Sandler et al., "MobileNetV2: Inverted Residuals and Linear Bottlenecks" (2018).
 Application MobileNetV2(const MobileNetV2Options& options = {});
+
+struct MobileNetV3Options {
+  Shape input_shape = {};     // as ApplicationOptions::input_shape; empty: {3, -1, -1}, also with the top
+  double alpha = 1.0;         // factor of the numbers of channels, above 0
+  bool minimalistic = false;  // without squeeze and excitation, hard_swish and large kernels; Keras' form alone
+  bool include_top = true;    // as ApplicationOptions::include_top
+  std::string pooling = {};   // as ApplicationOptions::pooling
+  std::filesystem::path weights = {};                       // as ApplicationOptions::weights
+  int64_t classes = 1000;                                   // as ApplicationOptions::classes
+  double dropout_rate = 0.2;                                // of the layer before the classifier, in [0, 1)
+  Activation classifier_activation = Activation::kSoftmax;  // as ApplicationOptions::classifier_activation
+  // Pictures are of pixels from 0 to 255, and a layer scales them. Unset: true in Keras' form. torchvision's has no
+  // such layer; InvalidArgument: true there.
+  std::optional<bool> include_preprocessing = std::nullopt;
+  std::string name = {};                    // the model's name; empty: Keras'
+  std::optional<Form> form = std::nullopt;  // as ApplicationOptions::form
+  torch::ScalarType dtype = torch::kFloat;  // as ApplicationOptions::dtype
+};
+// Makes a small MobileNetV3: A. Howard et al., "Searching for MobileNetV3" (2019).
+Application MobileNetV3Small(const MobileNetV3Options& options = {});
+// Makes a large one.
+Application MobileNetV3Large(const MobileNetV3Options& options = {});
 
 // A class of a prediction.
 struct Prediction {

@@ -5,7 +5,7 @@ applications_torchvision.json beside this file, which applications_test.cpp read
 usage: applications_facts.py keras | torchvision
 
 Numbers are float64. Weights and pictures are drawn by drawn(), which the test has, too. A layer of Keras is a line: its
-name, the shape of its output with the channels first, the number of its parameters.
+name, the shape of its output with the channels first, the number of its weights. Integers do not count.
 """
 import json
 import pathlib
@@ -29,9 +29,9 @@ def drawn(name, shape):
     last = name.split(".")[-1]
     if last == "num_batches_tracked":
         return np.zeros(shape, dtype=np.int64)
-    if last == "running_var":
+    if last in ("running_var", "variance"):
         return 0.5 + part
-    if last in ("bias", "running_mean"):
+    if last in ("bias", "running_mean", "mean"):
         return 0.2 * (part - 0.5)
     if last == "weight" and len(shape) == 1:
         return 0.5 + 0.5 * part
@@ -45,13 +45,16 @@ def few(output):
 
 
 OWN = {"kernel": "weight", "gamma": "weight", "beta": "bias", "bias": "bias", "moving_mean": "running_mean",
-       "moving_variance": "running_var"}
+       "moving_variance": "running_var", "mean": "mean", "variance": "variance"}
 
 
 def set_drawn(model):
     for layer in model.layers:
         values = []
         for variable in layer.weights:
+            if variable.name == "count":
+                values.append(np.zeros((), dtype=np.int64))
+                continue
             name = f"{layer.name}.{OWN[variable.name]}"
             shape = tuple(variable.shape)
             if len(shape) == 4 and type(layer).__name__ == "DepthwiseConv2D":
@@ -61,12 +64,20 @@ def set_drawn(model):
             else:
                 values.append(drawn(name, shape[::-1]).T)
         layer.set_weights(values)
+        if type(layer).__name__ == "Normalization":
+            layer.finalize_state()  # set_weights() leaves it out
+        if type(layer).__name__ == "Rescaling":
+            layer.scale, layer.offset = np.float64(layer.scale), np.float64(layer.offset)  # Keras rounds a Python float
+
+
+def size_of(layer):
+    return sum(int(np.prod(variable.shape)) for variable in layer.weights if variable.dtype.startswith("float"))
 
 
 def line_of(layer):
     shape = layer.output.shape[1:]
     first = shape if len(shape) != 3 else (shape[2], *shape[:2])
-    return f"{layer.name} {'x'.join(str(size) for size in first)} {layer.count_params()}"
+    return f"{layer.name} {'x'.join(str(size) for size in first)} {size_of(layer)}"
 
 
 def keras_facts():
@@ -77,7 +88,7 @@ def keras_facts():
     def add(network, size, layers=False, output=True, **options):
         keras.utils.clear_session()
         made = getattr(keras.applications, network)(weights=None, input_shape=(*size, 3), **options)
-        case = {"network": network, "size": size, "options": options, "name": made.name, "parameters": made.count_params()}
+        case = {"network": network, "size": size, "options": options, "name": made.name, "parameters": sum(size_of(layer) for layer in made.layers)}
         if layers:
             case["layers"] = [line_of(layer) for layer in made.layers]
         if output:
@@ -93,6 +104,14 @@ def keras_facts():
     add("MobileNetV2", (96, 96), layers=True, classes=10)
     add("MobileNetV2", (33, 47), alpha=0.35, include_top=False)
     add("MobileNetV2", (64, 64), alpha=1.3, include_top=False, pooling="max")
+    add("MobileNetV3Small", (64, 64), layers=True, classes=10)
+    add("MobileNetV3Large", (64, 64), layers=True, classes=10)
+    add("MobileNetV3Small", (33, 47), include_top=False, pooling="avg", alpha=0.75, include_preprocessing=False)
+    add("MobileNetV3Large", (33, 47), include_top=False, alpha=1.25, minimalistic=True)
+    add("EfficientNetB0", (64, 64), layers=True, classes=10)
+    add("EfficientNetB3", (33, 47), include_top=False, pooling="avg")
+    for variant in (1, 2, 3, 4, 7):
+        add(f"EfficientNetB{variant}", (32, 32), output=False, classes=10)
     pixels = (drawn("picture", (2, 3, 4, 5)) + 1.0) * 127.5
     prepared = {name: few(getattr(keras.applications, name).preprocess_input(pixels.transpose(0, 2, 3, 1).copy())
                           .transpose(0, 3, 1, 2)) for name in ("resnet", "mobilenet_v2")}
@@ -119,6 +138,11 @@ def torchvision_facts():
     add("resnet50", (64, 64), num_classes=10)
     add("mobilenet_v2", (64, 64), num_classes=10)
     add("mobilenet_v2", (33, 47), num_classes=10, width_mult=0.75)
+    for network in ("mobilenet_v3_small", "mobilenet_v3_large"):
+        add(network, (64, 64), num_classes=10)
+    add("mobilenet_v3_small", (33, 47), num_classes=10, width_mult=0.6)
+    add("efficientnet_b0", (64, 64), num_classes=10)
+    add("efficientnet_b5", (33, 47), num_classes=10)
     pixels = (drawn("picture", (2, 3, 4, 5)) + 1.0) / 2.0
     normal = torchvision.transforms.Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225])
     return {"torchvision": torchvision.__version__, "cases": cases,

@@ -5,7 +5,9 @@
 #include <torch/torch.h>
 
 #include <algorithm>
+#include <cctype>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -14,6 +16,7 @@
 #include "cohort/train.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
+#include "wings/functional/train/applications/picture_layers.h"
 
 namespace cohort::applications_test {
 namespace {
@@ -39,8 +42,8 @@ torch::Tensor drawn(const std::string& name, const std::vector<int64_t>& shape) 
   const torch::Tensor part = (bits.to(torch::kDouble) / static_cast<double>(kRange)).view(shape);
   const std::string last = name.substr(name.rfind('.') + 1);
   if (last == "num_batches_tracked") return torch::zeros(shape, torch::kLong);
-  if (last == "running_var") return 0.5 + part;
-  if (last == "bias" || last == "running_mean") return 0.2 * (part - 0.5);
+  if (last == "running_var" || last == "variance") return 0.5 + part;
+  if (last == "bias" || last == "running_mean" || last == "mean") return 0.2 * (part - 0.5);
   if (last == "weight" && shape.size() == 1) return 0.5 + 0.5 * part;
   const double bound = last == "weight" ? std::sqrt(6.0 * static_cast<double>(shape[0]) / part.numel()) : 1.0;
   return (2.0 * part - 1.0) * bound;
@@ -73,19 +76,44 @@ Options options_of(const json& golden, Form form) {
   return options;
 }
 
-Application made(const json& golden, Form form, const std::filesystem::path& weights = {}) {
-  const std::string network = golden.at("network");
-  if (network.starts_with("M") || network.starts_with("m")) {
+Application mobilenet(const std::string& network, const json& golden, Form form, const std::filesystem::path& weights) {
+  const json& given = golden.at("options");
+  const double alpha = given.value("alpha", given.value("width_mult", 1.0));
+  if (network == "mobilenetv2") {
     auto options = options_of<MobileNetV2Options>(golden, form);
-    options.alpha = golden.at("options").value("alpha", golden.at("options").value("width_mult", 1.0));
+    options.alpha = alpha;
     options.weights = weights;
     return MobileNetV2(options);
   }
+  auto options = options_of<MobileNetV3Options>(golden, form);
+  options.alpha = alpha;
+  options.weights = weights;
+  options.minimalistic = given.value("minimalistic", false);
+  if (given.contains("include_preprocessing")) options.include_preprocessing = given.at("include_preprocessing");
+  return network == "mobilenetv3small" ? MobileNetV3Small(options) : MobileNetV3Large(options);
+}
+
+Application made(const json& golden, Form form, const std::filesystem::path& weights = {}) {
+  static const std::map<std::string, Application (*)(const ApplicationOptions&)> kNetworks = {
+      {"resnet50", ResNet50},
+      {"resnet101", ResNet101},
+      {"resnet152", ResNet152},
+      {"efficientnetb0", EfficientNetB0},
+      {"efficientnetb1", EfficientNetB1},
+      {"efficientnetb2", EfficientNetB2},
+      {"efficientnetb3", EfficientNetB3},
+      {"efficientnetb4", EfficientNetB4},
+      {"efficientnetb5", EfficientNetB5},
+      {"efficientnetb6", EfficientNetB6},
+      {"efficientnetb7", EfficientNetB7}};
+  std::string network;  // "mobilenet_v3_small" and "MobileNetV3Small" are the same
+  for (const char letter : golden.at("network").get<std::string>()) {
+    if (letter != '_') network += static_cast<char>(std::tolower(letter));
+  }
+  if (network.starts_with("mobile")) return mobilenet(network, golden, form, weights);
   auto options = options_of<ApplicationOptions>(golden, form);
   options.weights = weights;
-  return network.ends_with("50")    ? ResNet50(options)
-         : network.ends_with("101") ? ResNet101(options)
-                                    : ResNet152(options);
+  return kNetworks.at(network)(options);
 }
 
 std::vector<std::string> lines_of(const Model& model) {
@@ -197,6 +225,11 @@ TEST(Applications, SayWhatTheyReadAndRefuseWhatDoesNotFit) {
   expect_error<InvalidArgument>([] { ResNet50({.include_top = false, .pooling = "sum"}); }, "pooling is \"sum\"");
   expect_error<InvalidArgument>([] { ResNet50({.classes = 0}); }, "classes is 0");
   expect_error<InvalidArgument>([] { MobileNetV2({.alpha = 0.0}); }, "alpha is 0");
+  expect_error<InvalidArgument>([] { MobileNetV3Small({.minimalistic = true, .form = Form::kTorchvision}); },
+                                "minimalistic goes with Keras' form");
+  expect_error<InvalidArgument>([] { MobileNetV3Small({.include_preprocessing = true, .form = Form::kTorchvision}); },
+                                "include_preprocessing goes with Keras' form");
+  expect_error<InvalidArgument>([] { MobileNetV3Large({.dropout_rate = 1.0}); }, "rate must be in [0, 1)");
 }
 
 // The transfer-learning guide of Keras: a frozen base, a new head, then the last ten layers, too.
@@ -249,6 +282,24 @@ TEST(Applications, LastLayersLearnAlone) {
   EXPECT_EQ(learning, 2 * 336 + 336 * 9 + 2 * 336 + 336 * 112 + 2 * 112 + 112 * 1280 + 2 * 1280 + 1281);
   EXPECT_NE(base_summary.str().find("Trainable params: 188,144"), std::string::npos) << base_summary.str();
   EXPECT_NE(summary.str().find("Trainable params: 189,425"), std::string::npos) << summary.str();
+}
+
+TEST(Applications, BlocksAreDroppedForWholeExamples) {
+  const OneDeviceStrategy strategy("/CPU:0");
+  const auto scope = strategy.scope();
+  const Application model = EfficientNetB0({.input_shape = {3, 32, 32}, .include_top = false});
+  EXPECT_EQ(model.layer("block7a_project_bn").type(), "BatchNormalization");
+  EXPECT_EQ(model.layer("block6d_drop").type(), "Dropout");
+  const SymbolicTensor input = Input({2, 3, 4});
+  const Functional drops(input, example_dropout_layer(0.25, "drop")(input));
+  const torch::Tensor x = torch::ones({400, 2, 3, 4});
+  EXPECT_TRUE(torch::equal(drops(x), x));
+  const torch::Tensor y = drops(x, {.training = true}).view({400, -1});
+  const torch::Tensor first = y.slice(1, 0, 1);
+  EXPECT_TRUE(torch::equal(y, first.expand_as(y)));
+  const int64_t kept = first.count_nonzero().item<int64_t>();
+  EXPECT_TRUE(torch::allclose(y.sum(), torch::tensor(static_cast<double>(kept) * 24 / 0.75).to(torch::kFloat)));
+  EXPECT_NEAR(static_cast<double>(kept), 300.0, 45.0);
 }
 
 TEST(Applications, PreparePicturesAndNameClasses) {

@@ -1,7 +1,6 @@
 // MobileNetV2: inverted residual blocks, each of which widens, convolves each channel by itself, and narrows.
 #include <cmath>
 
-#include "base/fail.h"
 #include "cohort/train/layers/merging.h"
 #include "wings/functional/train/applications/network.h"
 
@@ -51,24 +50,18 @@ std::string name_of_mobilenet_v2(double alpha, int64_t rows) {
 }  // namespace
 
 Application MobileNetV2(const MobileNetV2Options& options) {
-  constexpr double kLargestAlpha = 100.0;
-  if (!(options.alpha > 0.0 && options.alpha <= kLargestAlpha)) {
-    fail<InvalidArgument>("[applications] MobileNetV2: alpha is ", options.alpha, ", wanted more than 0, up to ",
-                          kLargestAlpha);
-  }
-  Network net({.speaker = "[applications] MobileNetV2: ",
+  const std::string speaker = "[applications] MobileNetV2: ";
+  require_alpha(speaker, options.alpha);
+  Network net({.speaker = speaker,
                .signature = "features.1.conv.0.0.weight",
-               .momentum = 0.999,
-               .epsilon = 1e-3},
+               .keras_norm = {.momentum = 0.999, .epsilon = 1e-3}},
               common_options(options));
   const auto wide = [&](int64_t filters) {
     const double channels = static_cast<double>(filters) * options.alpha;
     return divisible_channels(net.is_keras() ? std::floor(channels) : channels);
   };
   const KernelShape stem{.filters = divisible_channels(32.0 * options.alpha), .kernel = 3, .stride = 2};
-  // Keras has no layer of its own for this padding.
-  SymbolicTensor x = net.is_keras() ? net.input() : net.pad_for_half(net.input(), "Conv1_pad", 3);
-  x = net.conv(x, {"Conv1", "features.0.0"}, stem, net.is_keras() ? Padding::kSame : Padding::kValid);
+  SymbolicTensor x = net.conv_to_half(net.input(), {"Conv1", "features.0.0"}, stem);
   x = Network::activation(net.norm(x, {"bn_Conv1", "features.0.1"}), "Conv1_relu", Activation::kRelu6);
   struct Stage {
     int64_t filters, blocks, stride;
@@ -87,7 +80,8 @@ Application MobileNetV2(const MobileNetV2Options& options) {
   const int64_t last = options.alpha > 1.0 ? divisible_channels(1280.0 * options.alpha) : 1280;
   x = net.conv(x, {"Conv_1", "features.18.0"}, {.filters = last}, Padding::kValid);
   x = Network::activation(net.norm(x, {"Conv_1_bn", "features.18.1"}), "out_relu", Activation::kRelu6);
-  return net.finish(net.end(x, "", "", "classifier.1"), name_of_mobilenet_v2(options.alpha, net.input().shape()[1]));
+  return net.finish(net.end(x, "", "", {.theirs = "classifier.1"}),
+                    name_of_mobilenet_v2(options.alpha, net.input().shape()[1]));
 }
 
 }  // namespace cohort::applications

@@ -10,50 +10,31 @@
 #include "cohort/train/layers/normalization.h"
 #include "cohort/train/layers/pooling.h"
 #include "train/layers/support.h"
+#include "wings/functional/train/applications/picture_layers.h"
 
 namespace cohort::applications {
 
 namespace {
 
 constexpr int64_t kLeastSize = 32;
-constexpr int64_t kUsualSize = 224;
 
-// Puts zeros around pictures. The wing layers has the layer of this name for programs.
-class PaddingModule final : public LayerModule {
- public:
-  explicit PaddingModule(std::vector<int64_t> border) : border_(std::move(border)) {}
-  DependsOn depends_on() const override { return DependsOn::kChannel; }
-  torch::Tensor forward(const torch::Tensor& x) override {
-    return at::constant_pad_nd(x, {border_[2], border_[3], border_[0], border_[1]});
-  }
-
- private:
-  std::vector<int64_t> border_;
-};
-
-class PaddingKind final : public LayerKind {
- public:
-  explicit PaddingKind(std::vector<int64_t> border) : border_(std::move(border)) {}
-  std::string_view type() const override { return "ZeroPadding2D"; }
-  std::string_view base_name() const override { return "zero_padding2d"; }
-  Shape output_shape(const BuildContext& context) const override {
-    const Shape image = image_shape(context, type(), /*may_add_channel=*/false);
-    const auto padded = [](int64_t size, int64_t more) { return size < 0 ? size : size + more; };
-    return {image[0], padded(image[1], border_[0] + border_[1]), padded(image[2], border_[2] + border_[3])};
-  }
-  std::shared_ptr<LayerModule> build(const BuildContext& /*context*/) const override {
-    return std::make_shared<PaddingModule>(border_);
-  }
-
- private:
-  std::vector<int64_t> border_;
-};
+// Returns whether a tensor is the weight of a dense layer, which is a convolution of one pixel here.
+bool fits_beside_ones(const torch::Tensor& weight, const torch::Tensor& own) {
+  return weight.dim() == 2 && own.dim() == 4 && own.size(2) == 1 && own.size(3) == 1 &&
+         weight.sizes() == own.sizes().slice(0, 2);
+}
 
 }  // namespace
 
 int64_t divisible_channels(double channels) {
   const int64_t nearest = std::max<int64_t>(8, static_cast<int64_t>(channels + 4.0) / 8 * 8);
   return static_cast<double>(nearest) < 0.9 * channels ? nearest + 8 : nearest;
+}
+
+void require_alpha(const std::string& speaker, double alpha) {
+  constexpr double kLargest = 100.0;
+  if (alpha > 0.0 && alpha <= kLargest) return;
+  fail<InvalidArgument>(speaker, "alpha is ", alpha, ", wanted more than 0, up to ", kLargest);
 }
 
 Network::Network(Family family, ApplicationOptions options)
@@ -63,11 +44,12 @@ Network::Network(Family family, ApplicationOptions options)
 
 Shape Network::checked_shape() const {
   Shape shape = options_.input_shape;
-  if (shape.empty()) shape = options_.include_top ? Shape{3, kUsualSize, kUsualSize} : Shape{3, -1, -1};
-  const auto fits = [&](int64_t size) { return size >= kLeastSize || (size == -1 && !options_.include_top); };
+  const bool any_size = family_.any_size || !options_.include_top;
+  if (shape.empty()) shape = any_size ? Shape{3, -1, -1} : Shape{3, family_.usual_size, family_.usual_size};
+  const auto fits = [&](int64_t size) { return size >= kLeastSize || (size == -1 && any_size); };
   if (shape.size() != 3 || shape[0] < 1 || !fits(shape[1]) || !fits(shape[2])) {
     fail<InvalidArgument>(family_.speaker, "input_shape is ", to_text(shape), ", wanted {channels, height, width} of ",
-                          kLeastSize, " x ", kLeastSize, " or more", options_.include_top ? "" : ", or -1 for any");
+                          kLeastSize, " x ", kLeastSize, " or more", any_size ? ", or -1 for any" : "");
   }
   if (options_.classes < 1) {
     fail<InvalidArgument>(family_.speaker, "classes is ", options_.classes, ", wanted 1 or more");
@@ -103,7 +85,7 @@ void Network::choose_form() {
 }
 
 SymbolicTensor Network::pad(const SymbolicTensor& x, const std::string& name, std::vector<int64_t> border) {
-  return Layer(std::make_shared<PaddingKind>(std::move(border)), name)(x);
+  return padding_layer(std::move(border), name)(x);
 }
 
 SymbolicTensor Network::pad_for_half(const SymbolicTensor& x, const std::string& name, int64_t kernel) const {
@@ -120,24 +102,34 @@ SymbolicTensor Network::conv(const SymbolicTensor& x, const std::pair<std::strin
     return DepthwiseConv2D({.kernel_size = shape.kernel,
                             .strides = shape.stride,
                             .padding = padding,
+                            .activation = shape.activation,
                             .use_bias = shape.bias,
+                            .depthwise_initializer = shape.initializer,
                             .name = names.first})(x);
   }
   return Conv2D({.filters = shape.filters,
                  .kernel_size = shape.kernel,
                  .strides = shape.stride,
                  .padding = padding,
+                 .activation = shape.activation,
                  .use_bias = shape.bias,
+                 .kernel_initializer = shape.initializer,
                  .name = names.first})(x);
+}
+
+SymbolicTensor Network::conv_to_half(const SymbolicTensor& x, const std::pair<std::string, std::string>& names,
+                                     const KernelShape& shape) {
+  if (is_keras()) return conv(x, names, shape, Padding::kSame);
+  return conv(pad_for_half(x, names.first + "_pad", shape.kernel), names, shape, Padding::kValid);
 }
 
 SymbolicTensor Network::norm(const SymbolicTensor& x, const std::pair<std::string, std::string>& names) {
   names_.push_back(names);
-  if (is_keras()) {
-    return BatchNormalization({.momentum = family_.momentum, .epsilon = family_.epsilon, .name = names.first})(x);
-  }
-  return BatchNormalization(
-      {.momentum = 0.9, .epsilon = 1e-5, .moving_variance = MovingVariance::kTorch, .name = names.first})(x);
+  const NormConstants& constants = is_keras() ? family_.keras_norm : family_.torchvision_norm;
+  return BatchNormalization({.momentum = constants.momentum,
+                             .epsilon = constants.epsilon,
+                             .moving_variance = is_keras() ? MovingVariance::kKeras3 : MovingVariance::kTorch,
+                             .name = names.first})(x);
 }
 
 SymbolicTensor Network::activation(const SymbolicTensor& x, const std::string& name, const Activation& activation) {
@@ -145,12 +137,18 @@ SymbolicTensor Network::activation(const SymbolicTensor& x, const std::string& n
 }
 
 SymbolicTensor Network::end(const SymbolicTensor& x, const std::string& pool, const std::string& max_pool,
-                            const std::string& classifier) {
-  if (options_.include_top) {
-    names_.emplace_back("predictions", classifier);
-    return Dense({.units = options_.classes, .activation = options_.classifier_activation, .name = "predictions"})(
-        GlobalAveragePooling2D({.name = pool})(x));
-  }
+                            const Classifier& classifier) {
+  if (!options_.include_top) return pooled(x, pool, max_pool);
+  names_.emplace_back("predictions", classifier.theirs);
+  SymbolicTensor y = GlobalAveragePooling2D({.name = pool})(x);
+  if (classifier.dropout > 0.0) y = Dropout({.rate = classifier.dropout, .name = "top_dropout"})(y);
+  return Dense({.units = options_.classes,
+                .activation = options_.classifier_activation,
+                .kernel_initializer = classifier.initializer,
+                .name = "predictions"})(y);
+}
+
+SymbolicTensor Network::pooled(const SymbolicTensor& x, const std::string& pool, const std::string& max_pool) const {
   if (options_.pooling == "avg") return GlobalAveragePooling2D({.name = pool})(x);
   return options_.pooling == "max" ? GlobalMaxPooling2D({.name = max_pool})(x) : x;
 }
@@ -179,6 +177,7 @@ LoadedWeights Network::load(const Model& model) const {
       fail<NotFound>(family_.speaker, account.file.string(), ": there is no \"", wanted, "\", which is ", name,
                      " of the model");
     }
+    if (fits_beside_ones(found.mapped(), own)) found.mapped() = found.mapped().view(own.sizes());
     if (found.mapped().sizes() != own.sizes()) {
       fail<InvalidArgument>(family_.speaker, account.file.string(), ": \"", wanted, "\" is ", found.mapped().sizes(),
                             ", wanted ", own.sizes(), " for ", name, " of the model");

@@ -13,12 +13,19 @@
 
 namespace cohort::applications {
 
+struct NormConstants {
+  double momentum;
+  double epsilon;
+};
+
 // The properties of a network that do not depend on its options.
 struct Family {
   std::string speaker;    // "[applications] ResNet50: "
   std::string signature;  // a weight that all of torchvision's files have
-  double momentum;        // of Keras' batch norms
-  double epsilon;         // of Keras' batch norms
+  NormConstants keras_norm;
+  NormConstants torchvision_norm = {.momentum = 0.9, .epsilon = 1e-5};
+  bool any_size = false;     // pictures of any size also with the top
+  int64_t usual_size = 224;  // of a picture with the top
 };
 
 // Returns the options that all networks have.
@@ -41,6 +48,15 @@ struct KernelShape {
   int64_t kernel = 1;
   int64_t stride = 1;
   bool bias = false;
+  Activation activation = Activation::kLinear;
+  Initializer initializer = Initializer::kGlorotUniform;
+};
+
+// The properties of a classifier.
+struct Classifier {
+  std::string theirs;    // torchvision's name
+  double dropout = 0.0;  // before it
+  Initializer initializer = Initializer::kGlorotUniform;
 };
 
 // Notes the layers of a network. A layer's second name is the one that torchvision's files have.
@@ -60,11 +76,16 @@ class Network {
   // Adds a convolution without padding, or with Keras' "same".
   SymbolicTensor conv(const SymbolicTensor& x, const std::pair<std::string, std::string>& names,
                       const KernelShape& shape, Padding padding);
+  // Adds a convolution that halves a picture. Keras' form has its zeros in the layer.
+  SymbolicTensor conv_to_half(const SymbolicTensor& x, const std::pair<std::string, std::string>& names,
+                              const KernelShape& shape);
   SymbolicTensor norm(const SymbolicTensor& x, const std::pair<std::string, std::string>& names);
   static SymbolicTensor activation(const SymbolicTensor& x, const std::string& name, const Activation& activation);
   // Adds the classifier, or the pooling that the options ask for; `pool` is the name of the layer before it, or empty.
   SymbolicTensor end(const SymbolicTensor& x, const std::string& pool, const std::string& max_pool,
-                     const std::string& classifier);
+                     const Classifier& classifier);
+  // Adds the pooling that the options ask for.
+  SymbolicTensor pooled(const SymbolicTensor& x, const std::string& pool, const std::string& max_pool) const;
   // Makes the model, and gives it the weights of the file.
   Application finish(const SymbolicTensor& output, const std::string& name) const;
 
@@ -82,6 +103,8 @@ class Network {
   SymbolicTensor input_;
 };
 
+// Fails with InvalidArgument unless the factor of the numbers of channels makes sense.
+void require_alpha(const std::string& speaker, double alpha);
 // Returns the multiple of 8 that is nearest to a number of channels, and not below nine tenths of it.
 int64_t divisible_channels(double channels);
 

@@ -48,8 +48,7 @@ Application make_resnet(const std::string& type, const std::string& name, const 
                         const ApplicationOptions& options) {
   Network net({.speaker = "[applications] " + type + ": ",
                .signature = "layer1.0.conv3.weight",
-               .momentum = 0.99,
-               .epsilon = 1.001e-5},
+               .keras_norm = {.momentum = 0.99, .epsilon = 1.001e-5}},
               options);
   SymbolicTensor x = Network::pad(net.input(), "conv1_pad", {3, 3, 3, 3});
   const KernelShape stem{.filters = 64, .kernel = 7, .stride = 2, .bias = net.is_keras()};
@@ -68,7 +67,7 @@ Application make_resnet(const std::string& type, const std::string& name, const 
                         .first = i == 0});
     }
   }
-  return net.finish(net.end(x, "avg_pool", "max_pool", "fc"), name);
+  return net.finish(net.end(x, "avg_pool", "max_pool", {.theirs = "fc"}), name);
 }
 
 }  // namespace

@@ -1,0 +1,111 @@
+#include "wings/functional/train/applications/picture_layers.h"
+
+#include <ATen/Functions.h>
+
+#include <memory>
+
+#include "train/layers/support.h"
+
+namespace cohort::applications {
+
+namespace {
+
+class PaddingModule final : public LayerModule {
+ public:
+  explicit PaddingModule(std::vector<int64_t> border) : border_(std::move(border)) {}
+  DependsOn depends_on() const override { return DependsOn::kChannel; }
+  torch::Tensor forward(const torch::Tensor& x) override {
+    return at::constant_pad_nd(x, {border_[2], border_[3], border_[0], border_[1]});
+  }
+
+ private:
+  std::vector<int64_t> border_;
+};
+
+class PaddingKind final : public LayerKind {
+ public:
+  explicit PaddingKind(std::vector<int64_t> border) : border_(std::move(border)) {}
+  std::string_view type() const override { return "ZeroPadding2D"; }
+  std::string_view base_name() const override { return "zero_padding2d"; }
+  Shape output_shape(const BuildContext& context) const override {
+    const Shape image = image_shape(context, type(), /*may_add_channel=*/false);
+    const auto padded = [](int64_t size, int64_t more) { return size < 0 ? size : size + more; };
+    return {image[0], padded(image[1], border_[0] + border_[1]), padded(image[2], border_[2] + border_[3])};
+  }
+  std::shared_ptr<LayerModule> build(const BuildContext& /*context*/) const override {
+    return std::make_shared<PaddingModule>(border_);
+  }
+
+ private:
+  std::vector<int64_t> border_;
+};
+
+class NormalizationModule final : public LayerModule {
+ public:
+  explicit NormalizationModule(const BuildContext& context) {
+    mean_ = register_buffer("mean", torch::zeros({context.input[0]}, context.dtype));
+    variance_ = register_buffer("variance", torch::ones({context.input[0]}, context.dtype));
+  }
+  torch::Tensor forward(const torch::Tensor& x) override {
+    constexpr double kLeastDeviation = 1e-7;
+    const auto beside = [&](const torch::Tensor& each) { return each.to(x.scalar_type()).view({1, -1, 1, 1}); };
+    return (x - beside(mean_)) / beside(variance_.sqrt().clamp_min(kLeastDeviation));
+  }
+
+ private:
+  torch::Tensor mean_;
+  torch::Tensor variance_;
+};
+
+class NormalizationKind final : public LayerKind {
+ public:
+  std::string_view type() const override { return "Normalization"; }
+  std::string_view base_name() const override { return "normalization"; }
+  Shape output_shape(const BuildContext& context) const override { return known_image(context, type()); }
+  std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
+    return std::make_shared<NormalizationModule>(context);
+  }
+};
+
+class ExampleDropoutModule final : public LayerModule {
+ public:
+  explicit ExampleDropoutModule(double rate) : rate_(rate) {}
+  DependsOn depends_on() const override { return DependsOn::kElement; }
+  torch::Tensor forward(const torch::Tensor& x) override {
+    if (!is_training()) return x;
+    return x * drop_out(at::ones({x.size(0), 1, 1, 1}, x.options().requires_grad(false)), rate_);
+  }
+
+ private:
+  double rate_;
+};
+
+class ExampleDropoutKind final : public LayerKind {
+ public:
+  explicit ExampleDropoutKind(double rate) : rate_(rate) {}
+  std::string_view type() const override { return "Dropout"; }
+  std::string_view base_name() const override { return "dropout"; }
+  Shape output_shape(const BuildContext& context) const override { return context.input; }
+  std::shared_ptr<LayerModule> build(const BuildContext& /*context*/) const override {
+    return std::make_shared<ExampleDropoutModule>(rate_);
+  }
+
+ private:
+  double rate_;
+};
+
+}  // namespace
+
+Layer padding_layer(std::vector<int64_t> border, const std::string& name) {
+  return Layer(std::make_shared<PaddingKind>(std::move(border)), name);
+}
+
+Layer normalization_layer(const std::string& name) {
+  return Layer(std::make_shared<NormalizationKind>(), name);
+}
+
+Layer example_dropout_layer(double rate, const std::string& name) {
+  return Layer(std::make_shared<ExampleDropoutKind>(rate), name);
+}
+
+}  // namespace cohort::applications

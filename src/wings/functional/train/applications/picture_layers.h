@@ -1,0 +1,25 @@
+// Layers of the networks of applications.h that no layer of the core is: zeros around pictures, a normalization by
+// numbers that are given, and stochastic depth.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cohort/train/layers/layer.h"
+
+namespace cohort::applications {
+
+// Puts rows above and below and columns left and right of pictures, all of zeros. The wing layers has the layer of this
+// name for programs.
+Layer padding_layer(std::vector<int64_t> border, const std::string& name);
+
+// Subtracts a mean from each channel and divides it by a deviation; buffers mean, variance [channels] (Keras'
+// Normalization, not adapted).
+Layer normalization_layer(const std::string& name);
+
+// Sets whole examples to zero while training, at this rate; the others grow by 1 / (1 - rate) (Keras' Dropout with a
+// noise_shape of [batch, 1, 1, 1]).
+Layer example_dropout_layer(double rate, const std::string& name);
+
+}  // namespace cohort::applications
