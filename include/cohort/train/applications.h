@@ -66,8 +66,8 @@ struct ApplicationOptions {
   int64_t classes = 1000;                                   // outputs of the classifier
   Activation classifier_activation = Activation::kSoftmax;  // applied to them; kLinear gives the logits
   std::string name = {};                                    // the model's name; empty: Keras'
-  // Unset: torchvision's with a file of weights, otherwise Keras'. InvalidArgument: Keras' with a file of
-  // torchvision's.
+  // Unset: torchvision's with a file of weights, otherwise Keras', if it has the network. InvalidArgument: Keras' with
+  // a file of torchvision's.
   std::optional<Form> form = std::nullopt;
   torch::ScalarType dtype = torch::kFloat;  // the dtype of the parameters
 };
@@ -80,6 +80,10 @@ Application ResNet50(const ApplicationOptions& options = {});
 Application ResNet101(const ApplicationOptions& options = {});
 // Makes a ResNet of 152 layers.
 Application ResNet152(const ApplicationOptions& options = {});
+// Makes a ResNet of 18 layers, which torchvision alone has. InvalidArgument: Keras' form.
+Application ResNet18(const ApplicationOptions& options = {});
+// Makes a ResNet of 34 layers, likewise.
+Application ResNet34(const ApplicationOptions& options = {});
 
 // Makes an EfficientNet: M. Tan and Q. Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks"
 // (2019). Keras' form takes pixels from 0 to 255: a layer scales them, and another one, "normalization", has buffers
@@ -137,6 +141,29 @@ struct MobileNetV3Options {
 Application MobileNetV3Small(const MobileNetV3Options& options = {});
 // Makes a large one.
 Application MobileNetV3Large(const MobileNetV3Options& options = {});
+
+struct ViTOptions {
+  Shape input_shape = {};    // channels, height and width, in whole patches; empty: {3, 224, 224}
+  bool include_top = true;   // the classifier at the end
+  std::string pooling = {};  // without the top: "token", the one of the class alone; empty: all tokens, [tokens, size]
+  std::filesystem::path weights = {};                       // as ApplicationOptions::weights
+  int64_t classes = 1000;                                   // as ApplicationOptions::classes
+  Activation classifier_activation = Activation::kSoftmax;  // as ApplicationOptions::classifier_activation
+  std::string name = {};                                    // the model's name; empty: "vitb16", ...
+  torch::ScalarType dtype = torch::kFloat;                  // as ApplicationOptions::dtype
+};
+// Makes torchvision's vision transformer of 12 layers on patches of 16 x 16, which Keras does not have: A. Dosovitskiy
+// et al., "An Image is Worth 16x16 Words" (2020). It has a position for each patch: weights for pictures of another
+// size do not fit. New weights are drawn as torchvision draws them.
+Application ViTB16(const ViTOptions& options = {});
+// Makes one on patches of 32 x 32.
+Application ViTB32(const ViTOptions& options = {});
+// Makes a large one, of 24 layers.
+Application ViTL16(const ViTOptions& options = {});
+// Makes a large one on patches of 32 x 32.
+Application ViTL32(const ViTOptions& options = {});
+// Makes a huge one, of 32 layers, on patches of 14 x 14.
+Application ViTH14(const ViTOptions& options = {});
 
 // A class of a prediction.
 struct Prediction {

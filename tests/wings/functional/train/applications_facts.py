@@ -13,6 +13,7 @@ import sys
 
 import numpy as np
 
+TRANSFORMER = {"patch_size": 16, "num_layers": 2, "num_heads": 4, "hidden_dim": 32, "mlp_dim": 64}
 FEW = 12  # numbers of an output that the file has
 
 
@@ -31,11 +32,11 @@ def drawn(name, shape):
         return np.zeros(shape, dtype=np.int64)
     if last in ("running_var", "variance"):
         return 0.5 + part
-    if last in ("bias", "running_mean", "mean"):
+    if last.endswith("bias") or last in ("running_mean", "mean"):
         return 0.2 * (part - 0.5)
-    if last == "weight" and len(shape) == 1:
-        return 0.5 + 0.5 * part
-    return (2.0 * part - 1.0) * np.sqrt(6.0 * shape[0] / size) if last == "weight" else 2.0 * part - 1.0
+    if last.endswith("weight"):
+        return 0.5 + 0.5 * part if len(shape) == 1 else (2.0 * part - 1.0) * np.sqrt(6.0 * shape[0] / size)
+    return 2.0 * part - 1.0
 
 
 def few(output):
@@ -127,7 +128,12 @@ def torchvision_facts():
     cases = []
 
     def add(network, size, **options):
-        made = getattr(torchvision.models, network)(**options).double().eval()
+        make = getattr(torchvision.models, network)
+        if network == "VisionTransformer":
+            made = make(image_size=size[0], **TRANSFORMER, **options)
+        else:
+            made = make(**options)
+        made = made.double().eval()
         state = made.state_dict()
         made.load_state_dict({name: torch.as_tensor(drawn(name, tuple(each.shape))) for name, each in state.items()})
         with torch.no_grad():
@@ -142,10 +148,14 @@ def torchvision_facts():
         add(network, (64, 64), num_classes=10)
     add("mobilenet_v3_small", (33, 47), num_classes=10, width_mult=0.6)
     add("efficientnet_b0", (64, 64), num_classes=10)
+    add("resnet18", (64, 64), num_classes=10)
+    add("VisionTransformer", (64, 64), num_classes=10)
     add("efficientnet_b5", (33, 47), num_classes=10)
     pixels = (drawn("picture", (2, 3, 4, 5)) + 1.0) / 2.0
     normal = torchvision.transforms.Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225])
-    return {"torchvision": torchvision.__version__, "cases": cases,
+    parameters = {network: sum(each.numel() for each in getattr(torchvision.models, network)().parameters())
+                  for network in ("resnet34", "vit_b_16", "vit_b_32", "vit_l_16", "vit_l_32", "vit_h_14")}
+    return {"torchvision": torchvision.__version__, "cases": cases, "parameters": parameters,
             "preprocess_input": few(normal(torch.as_tensor(pixels)))}
 
 

@@ -17,6 +17,7 @@
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
 #include "wings/functional/train/applications/picture_layers.h"
+#include "wings/functional/train/applications/vision_transformer.h"
 
 namespace cohort::applications_test {
 namespace {
@@ -43,9 +44,10 @@ torch::Tensor drawn(const std::string& name, const std::vector<int64_t>& shape) 
   const std::string last = name.substr(name.rfind('.') + 1);
   if (last == "num_batches_tracked") return torch::zeros(shape, torch::kLong);
   if (last == "running_var" || last == "variance") return 0.5 + part;
-  if (last == "bias" || last == "running_mean" || last == "mean") return 0.2 * (part - 0.5);
-  if (last == "weight" && shape.size() == 1) return 0.5 + 0.5 * part;
-  const double bound = last == "weight" ? std::sqrt(6.0 * static_cast<double>(shape[0]) / part.numel()) : 1.0;
+  if (last.ends_with("bias") || last == "running_mean" || last == "mean") return 0.2 * (part - 0.5);
+  if (last.ends_with("weight") && shape.size() == 1) return 0.5 + 0.5 * part;
+  const bool is_weight = last.ends_with("weight");
+  const double bound = is_weight ? std::sqrt(6.0 * static_cast<double>(shape[0]) / part.numel()) : 1.0;
   return (2.0 * part - 1.0) * bound;
 }
 
@@ -95,6 +97,7 @@ Application mobilenet(const std::string& network, const json& golden, Form form,
 
 Application made(const json& golden, Form form, const std::filesystem::path& weights = {}) {
   static const std::map<std::string, Application (*)(const ApplicationOptions&)> kNetworks = {
+      {"resnet18", ResNet18},
       {"resnet50", ResNet50},
       {"resnet101", ResNet101},
       {"resnet152", ResNet152},
@@ -109,6 +112,15 @@ Application made(const json& golden, Form form, const std::filesystem::path& wei
   std::string network;  // "mobilenet_v3_small" and "MobileNetV3Small" are the same
   for (const char letter : golden.at("network").get<std::string>()) {
     if (letter != '_') network += static_cast<char>(std::tolower(letter));
+  }
+  if (network == "visiontransformer") {
+    const int64_t size = golden.at("size")[0];
+    return make_vision_transformer("ViT", {.patch = 16, .layers = 2, .heads = 4, .hidden = 32, .mlp = 64},
+                                   {.input_shape = {3, size, size},
+                                    .weights = weights,
+                                    .classes = 10,
+                                    .classifier_activation = Activation::kLinear,
+                                    .dtype = torch::kDouble});
   }
   if (network.starts_with("mobile")) return mobilenet(network, golden, form, weights);
   auto options = options_of<ApplicationOptions>(golden, form);
@@ -183,6 +195,35 @@ TEST(Applications, TakeTorchvisionsFiles) {
   }
 }
 
+TEST(Applications, TransformersAreThoseOfTorchvision) {
+  const OneDeviceStrategy strategy("/CPU:0");
+  const auto scope = strategy.scope();
+  const json parameters = facts("torchvision").at("parameters");
+  const auto count = [](const Model& model) {
+    int64_t elements = 0;
+    for (const torch::Tensor& each : model.trainable_variables()) elements += each.numel();
+    return elements;
+  };
+  EXPECT_EQ(count(ViTB16()), parameters.at("vit_b_16"));
+  EXPECT_EQ(count(ViTB32()), parameters.at("vit_b_32"));
+  EXPECT_EQ(count(ResNet34()), parameters.at("resnet34"));
+
+  const TransformerSize small = {.patch = 16, .layers = 1, .heads = 2, .hidden = 8, .mlp = 16};
+  const torch::Tensor x = drawn("picture", {2, 3, 32, 48}).to(torch::kFloat);
+  const auto features = [&](const std::string& pooling) {
+    torch::manual_seed(1);
+    const Application model =
+        make_vision_transformer("ViT", small, {.input_shape = {3, 32, 48}, .include_top = false, .pooling = pooling});
+    return model(x);
+  };
+  const torch::Tensor tokens = features("");
+  EXPECT_EQ(tokens.sizes(), (std::vector<int64_t>{2, 7, 8}));
+  EXPECT_TRUE(torch::equal(features("token"), tokens.select(1, 0)));
+  expect_error<InvalidArgument>([&] { features("avg"); }, "wanted \"token\", or nothing");
+  expect_error<InvalidArgument>([] { ViTB16({.input_shape = {3, 224, 230}}); }, "in patches of 16 x 16");
+  expect_error<InvalidArgument>([] { ResNet18({.form = Form::kKeras}); }, "Keras has no such network");
+}
+
 TEST(Applications, SayWhatTheyReadAndRefuseWhatDoesNotFit) {
   const OneDeviceStrategy strategy("/CPU:0");
   const auto scope = strategy.scope();
@@ -203,8 +244,9 @@ TEST(Applications, SayWhatTheyReadAndRefuseWhatDoesNotFit) {
   ASSERT_EQ(old.loaded().missing.size(), 52u);
   EXPECT_EQ(old.loaded().missing.front(), "bn_Conv1.num_batches_tracked");
 
-  expect_error<InvalidArgument>([&] { MobileNetV2({.weights = file}); },
-                                "\"classifier.1.weight\" is [10, 1280], wanted [1000, 1280] for predictions.weight");
+  expect_error<InvalidArgument>(
+      [&] { MobileNetV2({.weights = file}); },
+      "\"classifier.1.weight\" is double [10, 1280], wanted float [1000, 1280] for predictions.weight");
   expect_error<InvalidArgument>([&] { MobileNetV2({.weights = file, .form = Form::kKeras}); }, "form is kKeras");
   expect_error<InvalidArgument>([&] { ResNet50({.weights = file}); }, "there is no \"layer1.0.conv3.weight\"");
   expect_error<InvalidArgument>([&] { ResNet50({.weights = "net.weights.h5"}); }, "saved as safetensors");
@@ -213,6 +255,12 @@ TEST(Applications, SayWhatTheyReadAndRefuseWhatDoesNotFit) {
   save_weights(file, state);
   expect_error<NotFound>([&] { MobileNetV2({.include_top = false, .weights = file}); },
                          "there is no \"features.18.1.bias\", which is Conv_1_bn.bias of the model");
+  for (auto& [name, tensor] : state) {
+    if (name == "features.18.0.weight") tensor = tensor.to(torch::kChar);
+  }
+  save_weights(file, state);
+  expect_error<InvalidArgument>([&] { MobileNetV2({.include_top = false, .weights = file}); },
+                                "\"features.18.0.weight\" is signed char [1280, 320, 1, 1], wanted float");
   testing::write_file(file, "no weights");
   expect_error<DataLoss>([&] { MobileNetV2({.weights = file}); }, file.string());
   expect_error<InvalidArgument>([] { ResNet50({.input_shape = {3, -1, 64}}); }, "input_shape is [3, ?, 64]");

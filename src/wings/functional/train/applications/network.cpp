@@ -55,8 +55,11 @@ Shape Network::checked_shape() const {
     fail<InvalidArgument>(family_.speaker, "classes is ", options_.classes, ", wanted 1 or more");
   }
   const std::string& pooling = options_.pooling;
-  if (!pooling.empty() && pooling != "avg" && pooling != "max") {
-    fail<InvalidArgument>(family_.speaker, "pooling is \"", pooling, "\", wanted \"avg\", \"max\" or nothing");
+  const std::vector<std::string>& known = family_.poolings;
+  if (!pooling.empty() && std::find(known.begin(), known.end(), pooling) == known.end()) {
+    std::string names;
+    for (const std::string& each : known) names += "\"" + each + "\", ";
+    fail<InvalidArgument>(family_.speaker, "pooling is \"", pooling, "\", wanted ", names, "or nothing");
   }
   if (!pooling.empty() && options_.include_top) {
     fail<InvalidArgument>(family_.speaker, "pooling is \"", pooling, "\", which goes with include_top = false");
@@ -167,7 +170,9 @@ LoadedWeights Network::load(const Model& model) const {
   NamedTensors weights;
   for (const auto& [name, own] : model.module().state()) {
     const std::size_t dot = name.find('.');
-    const std::string wanted = theirs.at(name.substr(0, dot)) + name.substr(dot);
+    const auto whole = theirs.find(name);
+    const std::string wanted =
+        whole != theirs.end() ? whole->second : theirs.at(name.substr(0, dot)) + name.substr(dot);
     auto found = left.extract(wanted);
     if (found.empty() && name.ends_with(".num_batches_tracked")) {  // files before PyTorch 0.4.1 lack it
       account.missing.push_back(name);
@@ -178,11 +183,13 @@ LoadedWeights Network::load(const Model& model) const {
                      " of the model");
     }
     if (fits_beside_ones(found.mapped(), own)) found.mapped() = found.mapped().view(own.sizes());
-    if (found.mapped().sizes() != own.sizes()) {
-      fail<InvalidArgument>(family_.speaker, account.file.string(), ": \"", wanted, "\" is ", found.mapped().sizes(),
-                            ", wanted ", own.sizes(), " for ", name, " of the model");
+    const torch::Tensor& given = found.mapped();
+    if (given.sizes() != own.sizes() || given.is_floating_point() != own.is_floating_point()) {
+      fail<InvalidArgument>(family_.speaker, account.file.string(), ": \"", wanted, "\" is ", given.dtype().name(), " ",
+                            given.sizes(), ", wanted ", own.dtype().name(), " ", own.sizes(), " for ", name,
+                            " of the model");
     }
-    weights.emplace_back(name, found.mapped().to(own.scalar_type()));
+    weights.emplace_back(name, given.to(own.scalar_type()));
     account.read.push_back(name);
   }
   for (const auto& [name, tensor] : left) account.unused.push_back(name);

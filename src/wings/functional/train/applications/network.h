@@ -14,18 +14,19 @@
 namespace cohort::applications {
 
 struct NormConstants {
-  double momentum;
-  double epsilon;
+  double momentum = 0.0;
+  double epsilon = 0.0;
 };
 
 // The properties of a network that do not depend on its options.
 struct Family {
   std::string speaker;    // "[applications] ResNet50: "
   std::string signature;  // a weight that all of torchvision's files have
-  NormConstants keras_norm;
+  NormConstants keras_norm = {};
   NormConstants torchvision_norm = {.momentum = 0.9, .epsilon = 1e-5};
   bool any_size = false;     // pictures of any size also with the top
   int64_t usual_size = 224;  // of a picture with the top
+  std::vector<std::string> poolings = {"avg", "max"};
 };
 
 // Returns the options that all networks have.
@@ -69,6 +70,9 @@ class Network {
   // Returns the input.
   const SymbolicTensor& input() const { return input_; }
 
+  // Notes what torchvision calls a layer, or a weight of it.
+  void note_names(const std::pair<std::string, std::string>& names) { names_.push_back(names); }
+
   // Pads a picture with zeros: rows above and below, columns left and right.
   static SymbolicTensor pad(const SymbolicTensor& x, const std::string& name, std::vector<int64_t> border);
   // Pads a picture for a layer with this kernel and a stride of 2, as the form does it.
@@ -99,7 +103,7 @@ class Network {
   ApplicationOptions options_;
   Form form_ = Form::kKeras;
   NamedTensors file_;                                       // its tensors
-  std::vector<std::pair<std::string, std::string>> names_;  // of layers with weights
+  std::vector<std::pair<std::string, std::string>> names_;  // of layers with weights, or of weights
   SymbolicTensor input_;
 };
 

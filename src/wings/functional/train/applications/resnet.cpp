@@ -1,5 +1,6 @@
 // ResNets: residual blocks of three convolutions. torchvision's have their stride in the second one ("v1.5"), Keras' in
 // the first one.
+#include "base/fail.h"
 #include "cohort/train/layers/merging.h"
 #include "cohort/train/layers/pooling.h"
 #include "wings/functional/train/applications/network.h"
@@ -44,10 +45,44 @@ SymbolicTensor add_residual(Network& net, const SymbolicTensor& x, const Residua
   return relu(Add({.name = block.name + "_add"})({shortcut, y}), "_out");
 }
 
+// A block of two convolutions, which Keras has no network of.
+SymbolicTensor add_basic(Network& net, const SymbolicTensor& x, const ResidualBlock& block) {
+  const auto conv_norm = [&](const SymbolicTensor& in, const std::string& number, int64_t stride) {
+    const KernelShape shape{.filters = block.filters, .kernel = 3, .stride = stride};
+    const std::string name = block.name + "_" + number;
+    const std::string theirs = block.theirs + ".";
+    const SymbolicTensor padded = stride > 1 ? net.pad_for_half(in, name + "_pad", shape.kernel) : in;
+    const SymbolicTensor y = net.conv(padded, {name + "_conv", theirs + "conv" + number}, shape,
+                                      stride > 1 ? Padding::kValid : Padding::kSame);
+    return net.norm(y, {name + "_bn", theirs + "bn" + number});
+  };
+  SymbolicTensor shortcut = x;
+  if (block.stride > 1) {
+    const std::string theirs = block.theirs + ".downsample.";
+    const KernelShape shape{.filters = block.filters, .stride = block.stride};
+    shortcut = net.conv(x, {block.name + "_0_conv", theirs + "0"}, shape, Padding::kValid);
+    shortcut = net.norm(shortcut, {block.name + "_0_bn", theirs + "1"});
+  }
+  SymbolicTensor y = Network::activation(conv_norm(x, "1", block.stride), block.name + "_1_relu", Activation::kRelu);
+  y = Add({.name = block.name + "_add"})({shortcut, conv_norm(y, "2", 1)});
+  return Network::activation(y, block.name + "_out", Activation::kRelu);
+}
+
+// Returns the options of a network that torchvision alone has.
+ApplicationOptions of_torchvision(const std::string& type, ApplicationOptions options) {
+  if (options.form == Form::kKeras) {
+    fail<InvalidArgument>("[applications] ", type, ": form is kKeras, but Keras has no such network");
+  }
+  options.form = Form::kTorchvision;
+  return options;
+}
+
+using AddBlock = SymbolicTensor (*)(Network& net, const SymbolicTensor& x, const ResidualBlock& block);
+
 Application make_resnet(const std::string& type, const std::string& name, const std::vector<int64_t>& depths,
-                        const ApplicationOptions& options) {
+                        const ApplicationOptions& options, AddBlock add = add_residual) {
   Network net({.speaker = "[applications] " + type + ": ",
-               .signature = "layer1.0.conv3.weight",
+               .signature = add == add_basic ? "layer1.0.conv2.weight" : "layer1.0.conv3.weight",
                .keras_norm = {.momentum = 0.99, .epsilon = 1.001e-5}},
               options);
   SymbolicTensor x = Network::pad(net.input(), "conv1_pad", {3, 3, 3, 3});
@@ -59,18 +94,26 @@ Application make_resnet(const std::string& type, const std::string& name, const 
   int64_t filters = 64;
   for (std::size_t stage = 0; stage < depths.size(); ++stage, filters *= 2) {
     for (int64_t i = 0; i < depths[stage]; ++i) {
-      x = add_residual(net, x,
-                       {.name = "conv" + std::to_string(stage + 2) + "_block" + std::to_string(i + 1),
-                        .theirs = "layer" + std::to_string(stage + 1) + "." + std::to_string(i),
-                        .filters = filters,
-                        .stride = stage > 0 && i == 0 ? 2 : 1,
-                        .first = i == 0});
+      x = add(net, x,
+              {.name = "conv" + std::to_string(stage + 2) + "_block" + std::to_string(i + 1),
+               .theirs = "layer" + std::to_string(stage + 1) + "." + std::to_string(i),
+               .filters = filters,
+               .stride = stage > 0 && i == 0 ? 2 : 1,
+               .first = i == 0});
     }
   }
   return net.finish(net.end(x, "avg_pool", "max_pool", {.theirs = "fc"}), name);
 }
 
 }  // namespace
+
+Application ResNet18(const ApplicationOptions& options) {
+  return make_resnet("ResNet18", "resnet18", {2, 2, 2, 2}, of_torchvision("ResNet18", options), add_basic);
+}
+
+Application ResNet34(const ApplicationOptions& options) {
+  return make_resnet("ResNet34", "resnet34", {3, 4, 6, 3}, of_torchvision("ResNet34", options), add_basic);
+}
 
 Application ResNet50(const ApplicationOptions& options) {
   return make_resnet("ResNet50", "resnet50", {3, 4, 6, 3}, options);
