@@ -105,6 +105,20 @@ Application EfficientNetB6(const ApplicationOptions& options = {});
 // Makes variant 7.
 Application EfficientNetB7(const ApplicationOptions& options = {});
 
+// Makes a VGG of 16 layers: K. Simonyan and A. Zisserman, "Very Deep Convolutional Networks for Large-Scale Image
+// Recognition" (2014). The classifier of Keras' form fits one size of pictures. torchvision's form averages them to
+// that of pictures of 224 x 224, and has dropout.
+Application VGG16(const ApplicationOptions& options = {});
+// Makes a VGG of 19 layers.
+Application VGG19(const ApplicationOptions& options = {});
+
+// Makes a DenseNet of 121 layers: G. Huang et al., "Densely Connected Convolutional Networks" (2016).
+Application DenseNet121(const ApplicationOptions& options = {});
+// Makes a DenseNet of 169 layers.
+Application DenseNet169(const ApplicationOptions& options = {});
+// Makes a DenseNet of 201 layers.
+Application DenseNet201(const ApplicationOptions& options = {});
+
 struct MobileNetV2Options {
   Shape input_shape = {};                                   // as ApplicationOptions::input_shape
   double alpha = 1.0;                                       // factor of the numbers of channels, above 0
@@ -187,6 +201,18 @@ SymbolicTensor preprocess_input(const SymbolicTensor& images);
 using applications::decode_predictions;
 }  // namespace resnet
 
+// VGG16 takes what ResNets take.
+namespace vgg16 {
+using resnet::decode_predictions;
+using resnet::preprocess_input;
+}  // namespace vgg16
+
+// VGG19 takes what ResNets take.
+namespace vgg19 {
+using resnet::decode_predictions;
+using resnet::preprocess_input;
+}  // namespace vgg19
+
 namespace mobilenet_v2 {
 // Returns pictures of pixels from 0 to 255 as Keras' MobileNetV2 takes them: from -1 to 1.
 torch::Tensor preprocess_input(const torch::Tensor& images);
@@ -203,5 +229,11 @@ torch::Tensor preprocess_input(const torch::Tensor& images);
 SymbolicTensor preprocess_input(const SymbolicTensor& images);
 using applications::decode_predictions;
 }  // namespace torchvision
+
+// Keras' DenseNets take what torchvision's networks take.
+namespace densenet {
+using torchvision::decode_predictions;
+using torchvision::preprocess_input;
+}  // namespace densenet
 
 }  // namespace cohort::applications

@@ -5,7 +5,8 @@ applications_torchvision.json beside this file, which applications_test.cpp read
 usage: applications_facts.py keras | torchvision
 
 Numbers are float64. Weights and pictures are drawn by drawn(), which the test has, too. A layer of Keras is a line: its
-name, the shape of its output with the channels first, the number of its weights. Integers do not count.
+name, the shape of its output with the channels first, the number of its weights. Integers do not count. A weight of
+torchvision is a line: its name and its shape; the numbers of batches, which are zeros, are left out.
 """
 import json
 import pathlib
@@ -113,9 +114,14 @@ def keras_facts():
     add("EfficientNetB3", (33, 47), include_top=False, pooling="avg")
     for variant in (1, 2, 3, 4, 7):
         add(f"EfficientNetB{variant}", (32, 32), output=False, classes=10)
+    add("VGG16", (64, 64), layers=True, classes=10)
+    add("VGG19", (33, 47), layers=True, include_top=False, pooling="avg")
+    add("DenseNet121", (64, 64), layers=True, classes=10)
+    for network in ("DenseNet169", "DenseNet201"):
+        add(network, (32, 32), output=False, classes=10)
     pixels = (drawn("picture", (2, 3, 4, 5)) + 1.0) * 127.5
     prepared = {name: few(getattr(keras.applications, name).preprocess_input(pixels.transpose(0, 2, 3, 1).copy())
-                          .transpose(0, 3, 1, 2)) for name in ("resnet", "mobilenet_v2")}
+                          .transpose(0, 3, 1, 2)) for name in ("resnet", "mobilenet_v2", "vgg16", "densenet")}
     keras.src.applications.imagenet_utils.CLASS_INDEX = {str(i): [f"n{i:08}", f"class {i}"] for i in range(1000)}
     decoded = keras.applications.resnet.decode_predictions(drawn("predictions", (2, 1000)), top=3)
     decoded = [[[*each[:2], float(each[2])] for each in row] for row in decoded]
@@ -136,9 +142,13 @@ def torchvision_facts():
         made = made.double().eval()
         state = made.state_dict()
         made.load_state_dict({name: torch.as_tensor(drawn(name, tuple(each.shape))) for name, each in state.items()})
+        picture = torch.as_tensor(drawn("picture", (2, 3, *size)))
+        if network.startswith("vgg"):  # the classifier has too many weights
+            made = torch.nn.Sequential(made.features, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten())
         with torch.no_grad():
-            output = made(torch.as_tensor(drawn("picture", (2, 3, *size))))
-        lines = [f"{name} {'x'.join(str(length) for length in each.shape)}" for name, each in state.items()]
+            output = made(picture)
+        lines = [f"{name} {'x'.join(str(length) for length in each.shape)}" for name, each in state.items()
+                 if not name.endswith("num_batches_tracked") and not (network.startswith("vgg") and "classifier" in name)]
         cases.append({"network": network, "size": size, "options": options, "state": lines, "output": few(output)})
 
     add("resnet50", (64, 64), num_classes=10)
@@ -150,6 +160,8 @@ def torchvision_facts():
     add("efficientnet_b0", (64, 64), num_classes=10)
     add("resnet18", (64, 64), num_classes=10)
     add("VisionTransformer", (64, 64), num_classes=10)
+    add("densenet121", (64, 64), num_classes=10)
+    add("vgg19", (64, 33))
     add("efficientnet_b5", (33, 47), num_classes=10)
     pixels = (drawn("picture", (2, 3, 4, 5)) + 1.0) / 2.0
     normal = torchvision.transforms.Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225])

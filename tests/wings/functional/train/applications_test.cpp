@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <cctype>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
 
@@ -16,6 +14,7 @@
 #include "cohort/train.h"
 #include "tests/support/errors.h"
 #include "tests/support/files.h"
+#include "tests/wings/functional/train/applications_facts.h"
 #include "wings/functional/train/applications/picture_layers.h"
 #include "wings/functional/train/applications/vision_transformer.h"
 
@@ -23,45 +22,15 @@ namespace cohort::applications_test {
 namespace {
 
 using nlohmann::json;
+using testing::drawn;
 using testing::expect_error;
+using testing::expect_few;
+using testing::facts;
 using testing::TemporaryFolder;
 using namespace applications;
 
-json facts(const std::string& library) {
-  const auto folder = std::filesystem::path(__FILE__).parent_path();
-  return json::parse(std::ifstream(folder / ("applications_" + library + ".json")));
-}
-
-// Draws what drawn() of applications_facts.py draws.
-torch::Tensor drawn(const std::string& name, const std::vector<int64_t>& shape) {
-  int64_t seed = 0;
-  for (const char byte : name) seed = (seed * 31 + byte) % 2147483647;
-  constexpr int64_t kRange = int64_t{1} << 32;
-  torch::Tensor bits = (torch::arange(c10::multiply_integers(shape), torch::kLong) * 2654435761 + seed) % kRange;
-  bits = (bits.bitwise_xor(torch::div(bits, 1 << 15, "floor")) * 1103515245) % kRange;
-  bits = bits.bitwise_xor(torch::div(bits, 1 << 13, "floor"));
-  const torch::Tensor part = (bits.to(torch::kDouble) / static_cast<double>(kRange)).view(shape);
-  const std::string last = name.substr(name.rfind('.') + 1);
-  if (last == "num_batches_tracked") return torch::zeros(shape, torch::kLong);
-  if (last == "running_var" || last == "variance") return 0.5 + part;
-  if (last.ends_with("bias") || last == "running_mean" || last == "mean") return 0.2 * (part - 0.5);
-  if (last.ends_with("weight") && shape.size() == 1) return 0.5 + 0.5 * part;
-  const bool is_weight = last.ends_with("weight");
-  const double bound = is_weight ? std::sqrt(6.0 * static_cast<double>(shape[0]) / part.numel()) : 1.0;
-  return (2.0 * part - 1.0) * bound;
-}
-
 torch::Tensor pictures(const json& size) {
   return drawn("picture", {2, 3, size[0], size[1]});
-}
-
-void expect_few(const torch::Tensor& output, const json& wanted) {
-  EXPECT_EQ(output.sizes().vec(), wanted.at("shape").get<std::vector<int64_t>>());
-  const auto first = wanted.at("first").get<std::vector<double>>();
-  const torch::Tensor few = output.flatten().slice(0, 0, static_cast<int64_t>(first.size()));
-  EXPECT_TRUE(torch::allclose(few, torch::tensor(first, torch::kDouble), 1e-9, 1e-9)) << few;
-  EXPECT_NEAR(output.sum().item<double>(), wanted.at("sum"), 1e-9 * output.abs().sum().item<double>());
-  EXPECT_NEAR(output.square().sum().item<double>(), wanted.at("squares"), 1e-8 * wanted.at("squares").get<double>());
 }
 
 template <typename Options>
@@ -98,6 +67,11 @@ Application mobilenet(const std::string& network, const json& golden, Form form,
 Application made(const json& golden, Form form, const std::filesystem::path& weights = {}) {
   static const std::map<std::string, Application (*)(const ApplicationOptions&)> kNetworks = {
       {"resnet18", ResNet18},
+      {"vgg16", VGG16},
+      {"vgg19", VGG19},
+      {"densenet121", DenseNet121},
+      {"densenet169", DenseNet169},
+      {"densenet201", DenseNet201},
       {"resnet50", ResNet50},
       {"resnet101", ResNet101},
       {"resnet152", ResNet152},
@@ -125,6 +99,10 @@ Application made(const json& golden, Form form, const std::filesystem::path& wei
   if (network.starts_with("mobile")) return mobilenet(network, golden, form, weights);
   auto options = options_of<ApplicationOptions>(golden, form);
   options.weights = weights;
+  if (network == "vgg19" && form == Form::kTorchvision) {
+    options.include_top = false;
+    options.pooling = "avg";
+  }
   return kNetworks.at(network)(options);
 }
 
@@ -173,7 +151,10 @@ void write_state(const json& golden, const std::filesystem::path& file) {
     std::vector<int64_t> shape;
     std::istringstream sizes(line.substr(space + 1));
     for (std::string size; std::getline(sizes, size, 'x');) shape.push_back(std::stoll(size));
-    state.emplace_back(line.substr(0, space), drawn(line.substr(0, space), shape));
+    const std::string name = line.substr(0, space);
+    state.emplace_back(name, drawn(name, shape));
+    if (!name.ends_with("running_var")) continue;
+    state.emplace_back(name.substr(0, name.rfind('.')) + ".num_batches_tracked", torch::zeros({}, torch::kLong));
   }
   save_weights(file, state);
 }
@@ -188,7 +169,7 @@ TEST(Applications, TakeTorchvisionsFiles) {
     write_state(golden, folder / "weights.safetensors");
     const Application model = made(golden, Form::kTorchvision, folder / "weights.safetensors");
     EXPECT_EQ(model.form(), Form::kTorchvision);
-    EXPECT_EQ(model.loaded().read.size(), golden.at("state").size());
+    EXPECT_EQ(model.loaded().read.size(), model.module().state().size());
     EXPECT_TRUE(model.loaded().unused.empty());
     EXPECT_TRUE(model.loaded().missing.empty());
     expect_few(model(pictures(golden.at("size"))), golden.at("output"));
@@ -348,45 +329,6 @@ TEST(Applications, BlocksAreDroppedForWholeExamples) {
   const int64_t kept = first.count_nonzero().item<int64_t>();
   EXPECT_TRUE(torch::allclose(y.sum(), torch::tensor(static_cast<double>(kept) * 24 / 0.75).to(torch::kFloat)));
   EXPECT_NEAR(static_cast<double>(kept), 300.0, 45.0);
-}
-
-TEST(Applications, PreparePicturesAndNameClasses) {
-  const json keras = facts("keras");
-  const json prepared = keras.at("preprocess_input");
-  const torch::Tensor pixels = (drawn("picture", {2, 3, 4, 5}) + 1.0) * 127.5;
-  expect_few(resnet::preprocess_input(pixels), prepared.at("resnet"));
-  expect_few(mobilenet_v2::preprocess_input(pixels), prepared.at("mobilenet_v2"));
-  expect_few(applications::torchvision::preprocess_input(pixels), facts("torchvision").at("preprocess_input"));
-  const OneDeviceStrategy strategy("/CPU:0");
-  const auto scope = strategy.scope();
-  const SymbolicTensor input = Input({3, -1, -1});
-  const FunctionalOptions kDouble = {.dtype = torch::kDouble};
-  expect_few(Functional(input, resnet::preprocess_input(input), kDouble)(pixels), prepared.at("resnet"));
-  expect_few(Functional(input, mobilenet_v2::preprocess_input(input), kDouble)(pixels), prepared.at("mobilenet_v2"));
-  expect_error<InvalidArgument>([&] { resnet::preprocess_input(pixels.permute({0, 2, 3, 1})); }, "[..., 3, height");
-
-  const TemporaryFolder folder;
-  json classes;
-  for (int i = 0; i < 1000; ++i) {
-    std::string number = std::to_string(i);
-    classes[number] = {"n" + std::string(8 - number.size(), '0') + number, "class " + number};
-  }
-  const auto file = folder / "imagenet_class_index.json";
-  testing::write_file(file, classes.dump());
-  const torch::Tensor predictions = drawn("predictions", {2, 1000});
-  json decoded;
-  for (const auto& row : resnet::decode_predictions(predictions, file, 3)) {
-    json& list = decoded.emplace_back();
-    for (const Prediction& each : row) list.push_back({each.class_name, each.description, each.score});
-  }
-  EXPECT_EQ(decoded, keras.at("decode_predictions"));
-  expect_error<InvalidArgument>([&] { decode_predictions(predictions.slice(1, 0, 10), file); }, "[examples, 1000]");
-  expect_error<InvalidArgument>([&] { decode_predictions(predictions, file, 0); }, "top is 0");
-  expect_error<NotFound>([&] { decode_predictions(predictions, folder / "none.json"); }, "none.json");
-  for (const char* damaged : {"", "[]", R"({"0": ["a"]})", R"({"1": ["a", "b"]})", R"({"0": ["a", 1]})", "{}"}) {
-    testing::write_file(file, damaged);
-    expect_error<DataLoss>([&] { decode_predictions(predictions, file); }, file.string());
-  }
 }
 
 }  // namespace

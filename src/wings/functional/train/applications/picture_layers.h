@@ -1,5 +1,5 @@
 // Layers of the networks of applications.h that no layer of the core is: zeros around pictures, a normalization by
-// numbers that are given, and stochastic depth.
+// numbers that are given, stochastic depth, and two ways to a classifier.
 #pragma once
 
 #include <cstdint>
@@ -21,5 +21,11 @@ Layer normalization_layer(const std::string& name);
 // Sets whole examples to zero while training, at this rate; the others grow by 1 / (1 - rate) (Keras' Dropout with a
 // noise_shape of [batch, 1, 1, 1]).
 Layer example_dropout_layer(double rate, const std::string& name);
+
+// Makes a row of a picture's numbers as Keras' Flatten does: the channels of each place beside each other.
+Layer places_first_layer(const std::string& name);
+
+// Makes a picture of size x size of one of any size, by means.
+Layer adaptive_pool_layer(int64_t size, const std::string& name);
 
 }  // namespace cohort::applications
