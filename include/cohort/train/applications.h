@@ -142,7 +142,7 @@ struct MobileNetV3Options {
   std::string pooling = {};   // as ApplicationOptions::pooling
   std::filesystem::path weights = {};                       // as ApplicationOptions::weights
   int64_t classes = 1000;                                   // as ApplicationOptions::classes
-  double dropout_rate = 0.2;                                // of the layer before the classifier, in [0, 1)
+  double dropout_rate = 0.2;                                // rate of the layer before the classifier, in [0, 1)
   Activation classifier_activation = Activation::kSoftmax;  // as ApplicationOptions::classifier_activation
   // Pictures are of pixels from 0 to 255, and a layer scales them. Unset: true in Keras' form. torchvision's has no
   // such layer; InvalidArgument: true there.

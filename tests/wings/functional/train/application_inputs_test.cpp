@@ -1,4 +1,4 @@
-// What the networks of applications.h take, and the names of the classes that they tell, as Keras and torchvision.
+// preprocess_input() and decode_predictions(), held to Keras and torchvision.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 

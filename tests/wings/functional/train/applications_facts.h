@@ -1,4 +1,4 @@
-// What Keras' and torchvision's networks answered, which applications_facts.py has written, and what it has drawn.
+// The answers of Keras and torchvision, which applications_facts.py has written, and the numbers that it draws.
 #pragma once
 
 #include <gtest/gtest.h>

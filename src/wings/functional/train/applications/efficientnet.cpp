@@ -14,7 +14,7 @@ namespace {
 struct EfficientVariant {
   double width;     // factor of the channels
   double depth;     // factor of the blocks of a stage
-  int64_t size;     // of the pictures that it was made for
+  int64_t size;     // the height and width of the pictures that it was made for
   double dropout;   // before the classifier
   bool wide_norms;  // torchvision's batch norms have TensorFlow's constants
 };
@@ -31,11 +31,11 @@ constexpr std::array<EfficientVariant, 8> kEfficientVariants = {{{1.0, 1.0, 224,
 struct EfficientBlock {
   std::string prefix;  // "block1a_"
   std::string theirs;  // "features.1.0.block."
-  int64_t filters;     // of its output
+  int64_t filters;     // the channels of its output
   int64_t kernel;
   int64_t stride;
   int64_t expansion;
-  double drop_rate;  // of the block
+  double drop_rate;  // the rate at which examples leave the block out
 };
 
 const Initializer& efficient_kernels() {

@@ -10,7 +10,7 @@ namespace {
 
 struct InvertedBlock {
   int64_t number;
-  int64_t filters;  // of its output
+  int64_t filters;  // the channels of its output
   int64_t stride;
   int64_t expansion;
 };

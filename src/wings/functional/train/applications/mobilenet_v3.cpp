@@ -13,7 +13,7 @@ namespace {
 
 struct MobileBlock {
   double expansion;  // channels within the block for each channel of its input
-  int64_t filters;   // of its output, before alpha
+  int64_t filters;   // the channels of its output, before alpha
   bool large;        // a kernel of 5 x 5
   int64_t stride;
   bool weighs;  // squeeze and excitation
@@ -54,7 +54,7 @@ class MobileNetV3 {
 
   Network& net_;
   const MobileNetV3Options& options_;
-  int64_t number_ = 0;  // of the next block
+  int64_t number_ = 0;  // the number of the next block
   int64_t relus_ = 0;
   int64_t hards_ = 0;
 };

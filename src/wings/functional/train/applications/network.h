@@ -25,7 +25,7 @@ struct Family {
   NormConstants keras_norm = {};
   NormConstants torchvision_norm = {.momentum = 0.9, .epsilon = 1e-5};
   bool any_size = false;     // pictures of any size also with the top
-  int64_t usual_size = 224;  // of a picture with the top
+  int64_t usual_size = 224;  // the height and width of a picture with the top
   std::vector<std::string> poolings = {"avg", "max"};
 };
 
@@ -103,7 +103,7 @@ class Network {
   ApplicationOptions options_;
   Form form_ = Form::kKeras;
   NamedTensors file_;                                       // its tensors
-  std::vector<std::pair<std::string, std::string>> names_;  // of layers with weights, or of weights
+  std::vector<std::pair<std::string, std::string>> names_;  // the names of layers with weights, or of weights
   SymbolicTensor input_;
 };
 

@@ -1,4 +1,4 @@
-// What the networks take, of pixels from 0 to 255, and what they give as classes.
+// The preparation of pictures for the networks, and the names of the classes that they predict.
 #include <ATen/Functions.h>
 
 #include <array>

@@ -14,7 +14,7 @@ struct ResidualBlock {
   std::string theirs;  // "layer1.0", torchvision's
   int64_t filters;
   int64_t stride;
-  bool first;  // of its stage
+  bool first;  // the first one of its stage
 };
 
 SymbolicTensor add_residual(Network& net, const SymbolicTensor& x, const ResidualBlock& block) {

@@ -10,7 +10,7 @@ namespace cohort::applications {
 
 struct TransformerSize {
   int64_t patch;   // height and width of a patch
-  int64_t layers;  // of the encoder
+  int64_t layers;  // the number of blocks
   int64_t heads;   // a divisor of `hidden`
   int64_t hidden;  // numbers of a token
   int64_t mlp;     // units of the dense layer within a block
