@@ -85,6 +85,14 @@ Application ResNet18(const ApplicationOptions& options = {});
 // Makes a ResNet of 34 layers, likewise.
 Application ResNet34(const ApplicationOptions& options = {});
 
+// Makes Keras' ResNet of the second version, of 50 layers: K. He et al., "Identity Mappings in Deep Residual Networks"
+// (2016). InvalidArgument: torchvision's form or a file of its weights, because it has no such network.
+Application ResNet50V2(const ApplicationOptions& options = {});
+// Makes one of 101 layers.
+Application ResNet101V2(const ApplicationOptions& options = {});
+// Makes one of 152 layers.
+Application ResNet152V2(const ApplicationOptions& options = {});
+
 // Makes an EfficientNet: M. Tan and Q. Le, "EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks"
 // (2019). Keras' form takes pixels from 0 to 255: a layer scales them, and another one, "normalization", has buffers
 // mean and variance of the scaled channels, which are 0 and 1 in a new model. With the top the usual height and width
@@ -118,6 +126,21 @@ Application DenseNet121(const ApplicationOptions& options = {});
 Application DenseNet169(const ApplicationOptions& options = {});
 // Makes a DenseNet of 201 layers.
 Application DenseNet201(const ApplicationOptions& options = {});
+
+struct MobileNetOptions {
+  Shape input_shape = {};                                   // as ApplicationOptions::input_shape
+  double alpha = 1.0;                                       // factor of the numbers of channels, above 0
+  double dropout = 1e-3;                                    // rate of the layer before the classifier, in [0, 1)
+  bool include_top = true;                                  // as ApplicationOptions::include_top
+  std::string pooling = {};                                 // as ApplicationOptions::pooling
+  int64_t classes = 1000;                                   // as ApplicationOptions::classes
+  Activation classifier_activation = Activation::kSoftmax;  // as ApplicationOptions::classifier_activation
+  std::string name = {};                                    // the model's name; empty: Keras', "mobilenet_1_00_224"
+  torch::ScalarType dtype = torch::kFloat;                  // as ApplicationOptions::dtype
+};
+// Makes Keras' MobileNet, of the first version, with new weights: A. Howard et al., "MobileNets" (2017). torchvision
+// has no such network.
+Application MobileNet(const MobileNetOptions& options = {});
 
 struct MobileNetV2Options {
   Shape input_shape = {};                                   // as ApplicationOptions::input_shape
@@ -220,6 +243,18 @@ torch::Tensor preprocess_input(const torch::Tensor& images);
 SymbolicTensor preprocess_input(const SymbolicTensor& images);
 using applications::decode_predictions;
 }  // namespace mobilenet_v2
+
+// MobileNet takes what MobileNetV2 takes.
+namespace mobilenet {
+using mobilenet_v2::decode_predictions;
+using mobilenet_v2::preprocess_input;
+}  // namespace mobilenet
+
+// Keras' ResNets of the second version take what MobileNetV2 takes.
+namespace resnet_v2 {
+using mobilenet_v2::decode_predictions;
+using mobilenet_v2::preprocess_input;
+}  // namespace resnet_v2
 
 namespace torchvision {
 // Returns pictures of pixels from 0 to 255, [..., 3, height, width], as torchvision's networks take them: from 0 to 1,

@@ -25,6 +25,8 @@ TEST(ApplicationInputs, PreparePicturesAndNameClasses) {
   const torch::Tensor pixels = (drawn("picture", {2, 3, 4, 5}) + 1.0) * 127.5;
   expect_few(resnet::preprocess_input(pixels), prepared.at("resnet"));
   expect_few(mobilenet_v2::preprocess_input(pixels), prepared.at("mobilenet_v2"));
+  expect_few(mobilenet::preprocess_input(pixels), prepared.at("mobilenet"));
+  expect_few(resnet_v2::preprocess_input(pixels), prepared.at("resnet_v2"));
   expect_few(vgg16::preprocess_input(pixels), prepared.at("vgg16"));
   expect_few(densenet::preprocess_input(pixels), prepared.at("densenet"));
   expect_few(applications::torchvision::preprocess_input(pixels), facts("torchvision").at("preprocess_input"));

@@ -119,9 +119,14 @@ def keras_facts():
     add("DenseNet121", (64, 64), layers=True, classes=10)
     for network in ("DenseNet169", "DenseNet201"):
         add(network, (32, 32), output=False, classes=10)
+    add("ResNet50V2", (64, 64), layers=True, classes=10)
+    add("ResNet101V2", (33, 47), include_top=False, pooling="max", output=False)
+    add("ResNet152V2", (32, 32), include_top=False, output=False)
+    add("MobileNet", (64, 64), layers=True, classes=10)
+    add("MobileNet", (33, 47), alpha=0.4, include_top=False, pooling="avg")
     pixels = (drawn("picture", (2, 3, 4, 5)) + 1.0) * 127.5
     prepared = {name: few(getattr(keras.applications, name).preprocess_input(pixels.transpose(0, 2, 3, 1).copy())
-                          .transpose(0, 3, 1, 2)) for name in ("resnet", "mobilenet_v2", "vgg16", "densenet")}
+                          .transpose(0, 3, 1, 2)) for name in ("resnet", "mobilenet_v2", "vgg16", "densenet", "mobilenet", "resnet_v2")}
     keras.src.applications.imagenet_utils.CLASS_INDEX = {str(i): [f"n{i:08}", f"class {i}"] for i in range(1000)}
     decoded = keras.applications.resnet.decode_predictions(drawn("predictions", (2, 1000)), top=3)
     decoded = [[[*each[:2], float(each[2])] for each in row] for row in decoded]

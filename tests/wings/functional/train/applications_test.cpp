@@ -50,6 +50,15 @@ Options options_of(const json& golden, Form form) {
 Application mobilenet(const std::string& network, const json& golden, Form form, const std::filesystem::path& weights) {
   const json& given = golden.at("options");
   const double alpha = given.value("alpha", given.value("width_mult", 1.0));
+  if (network == "mobilenet") {
+    const auto common = options_of<ApplicationOptions>(golden, form);
+    return MobileNet({.input_shape = common.input_shape,
+                      .alpha = alpha,
+                      .include_top = common.include_top,
+                      .pooling = common.pooling,
+                      .classes = common.classes,
+                      .dtype = common.dtype});
+  }
   if (network == "mobilenetv2") {
     auto options = options_of<MobileNetV2Options>(golden, form);
     options.alpha = alpha;
@@ -67,6 +76,9 @@ Application mobilenet(const std::string& network, const json& golden, Form form,
 Application made(const json& golden, Form form, const std::filesystem::path& weights = {}) {
   static const std::map<std::string, Application (*)(const ApplicationOptions&)> kNetworks = {
       {"resnet18", ResNet18},
+      {"resnet50v2", ResNet50V2},
+      {"resnet101v2", ResNet101V2},
+      {"resnet152v2", ResNet152V2},
       {"vgg16", VGG16},
       {"vgg19", VGG19},
       {"densenet121", DenseNet121},
@@ -254,6 +266,9 @@ TEST(Applications, SayWhatTheyReadAndRefuseWhatDoesNotFit) {
   expect_error<InvalidArgument>([] { ResNet50({.include_top = false, .pooling = "sum"}); }, "pooling is \"sum\"");
   expect_error<InvalidArgument>([] { ResNet50({.classes = 0}); }, "classes is 0");
   expect_error<InvalidArgument>([] { MobileNetV2({.alpha = 0.0}); }, "alpha is 0");
+  expect_error<InvalidArgument>([] { MobileNet({.alpha = 0.01}); }, "which leaves none of 32 channels");
+  expect_error<InvalidArgument>([&] { ResNet50V2({.weights = file}); }, "torchvision has no such network");
+  expect_error<InvalidArgument>([] { ResNet50V2({.form = Form::kTorchvision}); }, "form is kTorchvision, but");
   expect_error<InvalidArgument>([] { MobileNetV3Small({.minimalistic = true, .form = Form::kTorchvision}); },
                                 "minimalistic goes with Keras' form");
   expect_error<InvalidArgument>([] { MobileNetV3Small({.include_preprocessing = true, .form = Form::kTorchvision}); },

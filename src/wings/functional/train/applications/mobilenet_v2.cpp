@@ -39,14 +39,6 @@ SymbolicTensor add_inverted(Network& net, const SymbolicTensor& x, const Inverte
   return Add({.name = prefix + "add"})({x, y});
 }
 
-// Returns Keras' name of the model, without the dot, which names of layers do not have: "mobilenetv2_1_00_224".
-std::string name_of_mobilenet_v2(double alpha, int64_t rows) {
-  const auto hundredths = static_cast<int64_t>(std::nearbyint(alpha * 100.0));
-  const std::string part = std::to_string(hundredths % 100);
-  return "mobilenetv2_" + std::to_string(hundredths / 100) + "_" + (part.size() < 2 ? "0" : "") + part + "_" +
-         (rows < 0 ? std::string("None") : std::to_string(rows));
-}
-
 }  // namespace
 
 Application MobileNetV2(const MobileNetV2Options& options) {
@@ -81,7 +73,7 @@ Application MobileNetV2(const MobileNetV2Options& options) {
   x = net.conv(x, {"Conv_1", "features.18.0"}, {.filters = last}, Padding::kValid);
   x = Network::activation(net.norm(x, {"Conv_1_bn", "features.18.1"}), "out_relu", Activation::kRelu6);
   return net.finish(net.end(x, "", "", {.theirs = "classifier.1"}),
-                    name_of_mobilenet_v2(options.alpha, net.input().shape()[1]));
+                    name_with_alpha("mobilenetv2", options.alpha, net.input().shape()[1]));
 }
 
 }  // namespace cohort::applications

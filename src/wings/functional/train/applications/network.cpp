@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "base/fail.h"
@@ -37,6 +38,13 @@ void require_alpha(const std::string& speaker, double alpha) {
   fail<InvalidArgument>(speaker, "alpha is ", alpha, ", wanted more than 0, up to ", kLargest);
 }
 
+std::string name_with_alpha(const std::string& name, double alpha, int64_t rows) {
+  const auto hundredths = static_cast<int64_t>(std::nearbyint(alpha * 100.0));
+  const std::string part = std::to_string(hundredths % 100);
+  return name + "_" + std::to_string(hundredths / 100) + "_" + (part.size() < 2 ? "0" : "") + part + "_" +
+         (rows < 0 ? std::string("None") : std::to_string(rows));
+}
+
 Network::Network(Family family, ApplicationOptions options)
     : family_(std::move(family)), options_(std::move(options)), input_(Input(checked_shape())) {
   choose_form();
@@ -69,6 +77,10 @@ Shape Network::checked_shape() const {
 
 void Network::choose_form() {
   form_ = options_.form.value_or(Form::kKeras);
+  if (family_.signature.empty() && (form_ == Form::kTorchvision || !options_.weights.empty())) {
+    fail<InvalidArgument>(family_.speaker, form_ == Form::kTorchvision ? "form is kTorchvision" : "weights is given",
+                          ", but torchvision has no such network");
+  }
   if (options_.weights.empty()) return;
   const std::string file = options_.weights.string();
   if (options_.weights.extension() == ".h5") {

@@ -21,7 +21,7 @@ struct NormConstants {
 // The properties of a network that do not depend on its options.
 struct Family {
   std::string speaker;    // "[applications] ResNet50: "
-  std::string signature;  // a weight that all of torchvision's files have
+  std::string signature;  // a weight that all of torchvision's files have; empty: Keras alone has the network
   NormConstants keras_norm = {};
   NormConstants torchvision_norm = {.momentum = 0.9, .epsilon = 1e-5};
   bool any_size = false;     // pictures of any size also with the top
@@ -109,6 +109,8 @@ class Network {
 
 // Fails with InvalidArgument unless the factor of the numbers of channels makes sense.
 void require_alpha(const std::string& speaker, double alpha);
+// Returns Keras' name of a model, without the dot, which names of layers do not have: "mobilenetv2_1_00_224".
+std::string name_with_alpha(const std::string& name, double alpha, int64_t rows);
 // Returns the multiple of 8 that is nearest to a number of channels, and not below nine tenths of it.
 int64_t divisible_channels(double channels);
 

@@ -55,6 +55,10 @@ SymbolicTensor scaled(const SymbolicTensor& images, const Scaling& scaling) {
 // Returns the classes of a file, in their order.
 std::vector<Prediction> classes_of(const std::filesystem::path& file) {
   const std::string who = "[applications] decode_predictions: " + file.string() + ": ";
+  constexpr std::uintmax_t kMostBytes = 16 << 20;  // ImageNet's file has 35 kB
+  std::error_code error;
+  const std::uintmax_t bytes = std::filesystem::file_size(file, error);
+  if (!error && bytes > kMostBytes) fail<DataLoss>(who, "it has ", bytes, " bytes, at most ", kMostBytes, " are read");
   const std::optional<std::string> text = read_regular_file(file, "applications");
   if (!text) fail<NotFound>(who, "there is no such file");
   const nlohmann::json classes = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);

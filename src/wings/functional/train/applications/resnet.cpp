@@ -79,6 +79,58 @@ ApplicationOptions of_torchvision(const std::string& type, ApplicationOptions op
 
 using AddBlock = SymbolicTensor (*)(Network& net, const SymbolicTensor& x, const ResidualBlock& block);
 
+struct PreactivatedStage {
+  std::string name;  // "conv2"
+  int64_t filters;
+  int64_t blocks;
+  int64_t last_stride;
+};
+
+// Adds a stage of ResNetV2: each block has its batch norms and activations before its convolutions.
+SymbolicTensor add_preactivated(Network& net, SymbolicTensor x, const PreactivatedStage& stage) {
+  for (int64_t i = 1; i <= stage.blocks; ++i) {
+    const std::string name = stage.name + "_block" + std::to_string(i);
+    const int64_t stride = i == stage.blocks ? stage.last_stride : 1;
+    const auto norm_relu = [&](const SymbolicTensor& in, const std::string& part) {
+      return Network::activation(net.norm(in, {name + part + "_bn", ""}), name + part + "_relu", Activation::kRelu);
+    };
+    const SymbolicTensor before = norm_relu(x, "_preact");
+    SymbolicTensor shortcut = x;
+    if (i == 1) {
+      shortcut =
+          net.conv(before, {name + "_0_conv", ""}, {.filters = 4 * stage.filters, .bias = true}, Padding::kValid);
+    } else if (stride > 1) {
+      shortcut = MaxPooling2D({.pool_size = 1, .strides = stride})(x);
+    }
+    SymbolicTensor y = net.conv(before, {name + "_1_conv", ""}, {.filters = stage.filters}, Padding::kValid);
+    y = Network::pad(norm_relu(y, "_1"), name + "_2_pad", {1, 1, 1, 1});
+    y = net.conv(y, {name + "_2_conv", ""}, {.filters = stage.filters, .kernel = 3, .stride = stride}, Padding::kValid);
+    y = net.conv(norm_relu(y, "_2"), {name + "_3_conv", ""}, {.filters = 4 * stage.filters, .bias = true},
+                 Padding::kValid);
+    x = Add({.name = name + "_out"})({shortcut, y});
+  }
+  return x;
+}
+
+Application make_resnet_v2(const std::string& number, const std::vector<int64_t>& blocks,
+                           const ApplicationOptions& options) {
+  Network net({.speaker = "[applications] ResNet" + number + "V2: ",
+               .signature = "",
+               .keras_norm = {.momentum = 0.99, .epsilon = 1.001e-5}},
+              options);
+  SymbolicTensor x = Network::pad(net.input(), "conv1_pad", {3, 3, 3, 3});
+  x = net.conv(x, {"conv1_conv", ""}, {.filters = 64, .kernel = 7, .stride = 2, .bias = true}, Padding::kValid);
+  x = Network::pad(x, "pool1_pad", {1, 1, 1, 1});
+  x = MaxPooling2D({.pool_size = 3, .strides = 2, .name = "pool1_pool"})(x);
+  int64_t filters = 64;
+  for (std::size_t i = 0; i < blocks.size(); ++i, filters *= 2) {
+    const int64_t last_stride = i + 1 < blocks.size() ? 2 : 1;
+    x = add_preactivated(net, x, {"conv" + std::to_string(i + 2), filters, blocks[i], last_stride});
+  }
+  x = Network::activation(net.norm(x, {"post_bn", ""}), "post_relu", Activation::kRelu);
+  return net.finish(net.end(x, "avg_pool", "max_pool", {}), "resnet" + number + "v2");
+}
+
 Application make_resnet(const std::string& type, const std::string& name, const std::vector<int64_t>& depths,
                         const ApplicationOptions& options, AddBlock add = add_residual) {
   Network net({.speaker = "[applications] " + type + ": ",
@@ -125,6 +177,18 @@ Application ResNet101(const ApplicationOptions& options) {
 
 Application ResNet152(const ApplicationOptions& options) {
   return make_resnet("ResNet152", "resnet152", {3, 8, 36, 3}, options);
+}
+
+Application ResNet50V2(const ApplicationOptions& options) {
+  return make_resnet_v2("50", {3, 4, 6, 3}, options);
+}
+
+Application ResNet101V2(const ApplicationOptions& options) {
+  return make_resnet_v2("101", {3, 4, 23, 3}, options);
+}
+
+Application ResNet152V2(const ApplicationOptions& options) {
+  return make_resnet_v2("152", {3, 8, 36, 3}, options);
 }
 
 }  // namespace cohort::applications
