@@ -1,5 +1,6 @@
-// LayerRow: how a sort of layer is told by the names of its options, and made of them, for files. A wing extends the core
-// with a row for each of its sorts. The struct of options is enough for a row: its fields are found by their names.
+// LayerRow: how a sort of layer is told by the names of its options, and made of them, for files. A wing extends the
+// core with a row for each of its sorts. The struct of options is enough for a row: its fields are found by their
+// names.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +30,8 @@ struct LayerRow {
   std::string_view type;  // "Dense"
   // Tells what LayerKind::options() has; nothing: it is not of this sort's.
   std::function<std::optional<LayerConfig>(const std::any& options)> tell;
-  // Makes a layer; options that are not given have their defaults. InvalidArgument: one is not known, or of another sort.
+  // Makes a layer; options that are not given have their defaults. InvalidArgument: one is not known, or of another
+  // sort.
   std::function<Layer(const LayerConfig& config)> make;
 };
 
@@ -78,8 +80,15 @@ consteval int count_fields() {
 template <typename Options, typename Visit>
 void each_option(Options& options, const Visit& visit) {
   constexpr auto kCount = [] {
-    int sum = requires(Options & o) { o.trainable; } ? 2 : 1;  // the name, which each has
-#define COHORT_COUNT(field) sum += requires(Options & o) { o.field; } ? 1 : 0;
+    int sum = requires(Options & o) {
+      o.trainable;
+    }
+    ? 2 : 1;  // the name, which each has
+#define COHORT_COUNT(field)      \
+  sum += requires(Options & o) { \
+    o.field;                     \
+  }                              \
+  ? 1 : 0;
     COHORT_LAYER_OPTIONS(COHORT_COUNT)
 #undef COHORT_COUNT
     return sum;
@@ -126,7 +135,9 @@ void set_option(std::string_view name, const OptionValue& value, T& option) {
     option = set;
   } else if constexpr (requires { option.height; }) {
     const std::vector<int64_t>& sizes = wanted(std::vector<int64_t>());
-    constexpr bool kVolume = requires { option.depth; };
+    constexpr bool kVolume = requires {
+      option.depth;
+    };
     if (sizes.size() != (kVolume ? 3 : 2)) detail::fail_option_value(name, value, std::vector<int64_t>());
     if constexpr (kVolume) option = T(sizes[0], sizes[1], sizes[2]);
     if constexpr (!kVolume) option = T(sizes[0], sizes[1]);

@@ -9,7 +9,8 @@ namespace cohort {
 // layout, and its name stays. The layer itself gets views [batch, channels, ...]. `activation` is applied to what is
 // returned: a softmax is over the channels there. Softmaxes of the layer itself would be over the last place.
 //   ChannelsLast(Conv2D({.filters = 32, .kernel_size = 3, .activation = "relu"}))
-// InvalidArgument, when it is built: the input lacks the dimension of the channels, or the layer has buffers or modules.
+// InvalidArgument, when it is built: the input lacks the dimension of the channels, or the layer has buffers or
+// modules.
 Layer ChannelsLast(const Layer& layer, const Activation& activation = Activation::kLinear);
 
 }  // namespace cohort

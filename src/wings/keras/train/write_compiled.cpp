@@ -69,12 +69,11 @@ Json metric_json(const Metric& metric, const FilePlace& place) {
     top["config"]["name"] = metric.name();
     return top;
   }
-  for (const Json& made :
-       {object_of<SparseCategoricalAccuracyOptions>(kModule, "SparseCategoricalAccuracy", given),
-        object_of<CategoricalAccuracyOptions>(kModule, "CategoricalAccuracy", given),
-        object_of<BinaryAccuracyOptions>(kModule, "BinaryAccuracy", given),
-        object_of<MeanSquaredErrorOptions>(kModule, "MeanSquaredError", given),
-        object_of<MeanAbsoluteErrorOptions>(kModule, "MeanAbsoluteError", given)}) {
+  for (const Json& made : {object_of<SparseCategoricalAccuracyOptions>(kModule, "SparseCategoricalAccuracy", given),
+                           object_of<CategoricalAccuracyOptions>(kModule, "CategoricalAccuracy", given),
+                           object_of<BinaryAccuracyOptions>(kModule, "BinaryAccuracy", given),
+                           object_of<MeanSquaredErrorOptions>(kModule, "MeanSquaredError", given),
+                           object_of<MeanAbsoluteErrorOptions>(kModule, "MeanAbsoluteError", given)}) {
     if (made.is_null()) continue;
     Json object = made;
     object["config"].erase("reduction");
@@ -100,7 +99,8 @@ Json optimizer_of(const char* class_name, const Optimizer& optimizer, const File
   if (options == nullptr) return {};
   const GradientOptions& gradient = optimizer.gradient();
   if (options->formulation != Formulation::kKeras) place.unsupported("the formulation is not Keras'");
-  if (!options->exclude_from_weight_decay.empty()) place.unsupported("exclude_from_weight_decay is not in Keras' files");
+  if (!options->exclude_from_weight_decay.empty())
+    place.unsupported("exclude_from_weight_decay is not in Keras' files");
   if (gradient.l2 != 0.0) place.unsupported("gradient.l2 is not in Keras' files");
   if (gradient.loss_scale) place.unsupported("a loss scale is not supported");
   if (!optimizer.learning_rate().is_constant()) {
@@ -137,11 +137,11 @@ Json optimizer_of(const char* class_name, const Optimizer& optimizer, const File
 }
 
 Json optimizer_json(const Optimizer& optimizer, const FilePlace& place) {
-  for (const Json& made : {optimizer_of<SgdOptions>("SGD", optimizer, place),
-                           optimizer_of<AdamOptions>("Adam", optimizer, place),
-                           optimizer_of<AdamWOptions>("AdamW", optimizer, place),
-                           optimizer_of<RmspropOptions>("RMSprop", optimizer, place),
-                           optimizer_of<AdagradOptions>("Adagrad", optimizer, place)}) {
+  for (const Json& made :
+       {optimizer_of<SgdOptions>("SGD", optimizer, place), optimizer_of<AdamOptions>("Adam", optimizer, place),
+        optimizer_of<AdamWOptions>("AdamW", optimizer, place),
+        optimizer_of<RmspropOptions>("RMSprop", optimizer, place),
+        optimizer_of<AdagradOptions>("Adagrad", optimizer, place)}) {
     if (!made.is_null()) return made;
   }
   place.unsupported("Keras' files have no optimizer \"", optimizer.name(), "\"");

@@ -166,9 +166,7 @@ class GraphWriter {
     return list;
   }
 
-  Json history(std::size_t value) const {
-    return {values_[value].layer, values_[value].call, values_[value].output};
-  }
+  Json history(std::size_t value) const { return {values_[value].layer, values_[value].call, values_[value].output}; }
 
   Json tensor(std::size_t value) const {
     const Place& place = values_[value];
@@ -221,7 +219,8 @@ class GraphWriter {
   Json write_operation(std::size_t index) const {
     const Layer& layer = plan_.layers[index].layer;
     const auto* const sides = std::any_cast<OperationSides>(&layer.kind().options());
-    if (sides == nullptr) place_.unsupported("the operation \"", layer.name(), "\" (", layer.type(), ") is not supported");
+    if (sides == nullptr)
+      place_.unsupported("the operation \"", layer.name(), "\" (", layer.type(), ") is not supported");
     const std::string name(layer.type() == "Divide" ? "TrueDivide" : layer.type());
     Json object = object_json("keras.src.ops.numpy", name, {{"name", layer.name()}});
     object["name"] = layer.name();

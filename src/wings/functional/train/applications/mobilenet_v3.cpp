@@ -6,6 +6,7 @@
 #include "cohort/train/layers/merging.h"
 #include "cohort/train/layers/pooling.h"
 #include "wings/functional/train/applications/network.h"
+#include "wings/functional/train/applications/picture_layers.h"
 
 namespace cohort::applications {
 
@@ -114,7 +115,9 @@ SymbolicTensor MobileNetV3::block(const SymbolicTensor& x, const MobileBlock& bl
 
 SymbolicTensor MobileNetV3::features(const std::vector<MobileBlock>& blocks) {
   SymbolicTensor x = net_.input();
-  if (options_.include_preprocessing.value_or(net_.is_keras())) x = Rescaling(1.0 / 127.5, -1.0).named("rescaling")(x);
+  if (options_.include_preprocessing.value_or(net_.is_keras())) {
+    x = layer_of("Rescaling", {{"scale", 1.0 / 127.5}, {"offset", -1.0}}, "rescaling")(x);
+  }
   const KernelShape stem{.filters = net_.is_keras() ? 16 : wide(16.0), .kernel = 3, .stride = 2};
   x = net_.conv_to_half(x, {"conv", "features.0.0"}, stem);
   x = activation(net_.norm(x, {"conv_bn", "features.0.1"}), /*hard=*/true);

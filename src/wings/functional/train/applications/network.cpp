@@ -100,7 +100,7 @@ void Network::choose_form() {
 }
 
 SymbolicTensor Network::pad(const SymbolicTensor& x, const std::string& name, std::vector<int64_t> border) {
-  return padding_layer(std::move(border), name)(x);
+  return layer_of("ZeroPadding2D", {{"padding", std::move(border)}}, name)(x);
 }
 
 SymbolicTensor Network::pad_for_half(const SymbolicTensor& x, const std::string& name, int64_t kernel) const {
@@ -114,13 +114,13 @@ SymbolicTensor Network::conv(const SymbolicTensor& x, const std::pair<std::strin
                              const KernelShape& shape, Padding padding) {
   names_.push_back(names);
   if (shape.filters == 0) {
-    return DepthwiseConv2D({.kernel_size = shape.kernel,
-                            .strides = shape.stride,
-                            .padding = padding,
-                            .activation = shape.activation,
-                            .use_bias = shape.bias,
-                            .depthwise_initializer = shape.initializer,
-                            .name = names.first})(x);
+    const LayerConfig options = {{"kernel_size", option_value(Size2(shape.kernel))},
+                                 {"strides", option_value(Size2(shape.stride))},
+                                 {"padding", option_value(padding)},
+                                 {"activation", shape.activation},
+                                 {"use_bias", shape.bias},
+                                 {"depthwise_initializer", shape.initializer}};
+    return layer_of("DepthwiseConv2D", options, names.first)(x);
   }
   return Conv2D({.filters = shape.filters,
                  .kernel_size = shape.kernel,

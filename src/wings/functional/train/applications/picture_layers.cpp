@@ -4,41 +4,12 @@
 
 #include <memory>
 
+#include "base/extension.h"
 #include "train/layers/support.h"
 
 namespace cohort::applications {
 
 namespace {
-
-class PaddingModule final : public LayerModule {
- public:
-  explicit PaddingModule(std::vector<int64_t> border) : border_(std::move(border)) {}
-  DependsOn depends_on() const override { return DependsOn::kChannel; }
-  torch::Tensor forward(const torch::Tensor& x) override {
-    return at::constant_pad_nd(x, {border_[2], border_[3], border_[0], border_[1]});
-  }
-
- private:
-  std::vector<int64_t> border_;
-};
-
-class PaddingKind final : public LayerKind {
- public:
-  explicit PaddingKind(std::vector<int64_t> border) : border_(std::move(border)) {}
-  std::string_view type() const override { return "ZeroPadding2D"; }
-  std::string_view base_name() const override { return "zero_padding2d"; }
-  Shape output_shape(const BuildContext& context) const override {
-    const Shape image = image_shape(context, type(), /*may_add_channel=*/false);
-    const auto padded = [](int64_t size, int64_t more) { return size < 0 ? size : size + more; };
-    return {image[0], padded(image[1], border_[0] + border_[1]), padded(image[2], border_[2] + border_[3])};
-  }
-  std::shared_ptr<LayerModule> build(const BuildContext& /*context*/) const override {
-    return std::make_shared<PaddingModule>(border_);
-  }
-
- private:
-  std::vector<int64_t> border_;
-};
 
 class NormalizationModule final : public LayerModule {
  public:
@@ -149,8 +120,11 @@ Layer adaptive_pool_layer(int64_t size, const std::string& name) {
   return Layer(std::make_shared<AdaptivePoolKind>(size), name);
 }
 
-Layer padding_layer(std::vector<int64_t> border, const std::string& name) {
-  return Layer(std::make_shared<PaddingKind>(std::move(border)), name);
+Layer layer_of(std::string_view type, const LayerConfig& options, const std::string& name) {
+  for (const LayerRow& row : extensions<LayerRow>()) {
+    if (row.type == type) return row.make(options).named(name);
+  }
+  fail_without("layers", "[applications] the layer \"", name, "\" is a ", type);
 }
 
 Layer normalization_layer(const std::string& name) {

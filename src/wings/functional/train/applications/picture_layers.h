@@ -1,18 +1,18 @@
-// Layers of the networks of applications.h that no layer of the core is: zeros around pictures, a normalization by
+// Layers of the networks of applications.h that no layer of the core is: those of other wings, a normalization by
 // numbers that are given, stochastic depth, and two ways to a classifier.
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "cohort/train/layers/layer.h"
+#include "train/layers/layer_row.h"
 
 namespace cohort::applications {
 
-// Puts rows above and below and columns left and right of pictures, all of zeros. The wing layers has the layer of this
-// name for programs.
-Layer padding_layer(std::vector<int64_t> border, const std::string& name);
+// Returns a layer of another wing by the name of its sort, with these options.
+Layer layer_of(std::string_view type, const LayerConfig& options, const std::string& name);
 
 // Subtracts a mean from each channel and divides it by a deviation; buffers mean, variance [channels] (Keras'
 // Normalization, not adapted).

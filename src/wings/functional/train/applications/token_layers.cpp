@@ -8,6 +8,7 @@
 
 #include "train/layers/fused_attention.h"
 #include "train/layers/support.h"
+#include "wings/functional/train/applications/picture_layers.h"
 
 namespace cohort::applications {
 
@@ -43,33 +44,6 @@ class PatchTokensKind final : public LayerKind {
   }
   std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
     return std::make_shared<PatchTokensModule>(context);
-  }
-};
-
-class TokenNormModule final : public LayerModule {
- public:
-  explicit TokenNormModule(const BuildContext& context) : shape_({context.input.back()}) {
-    weight_ = register_parameter("weight", torch::ones(shape_, context.dtype));
-    bias_ = register_parameter("bias", torch::zeros(shape_, context.dtype));
-  }
-  torch::Tensor forward(const torch::Tensor& x) override {
-    constexpr double kEpsilon = 1e-6;
-    return at::layer_norm(x, shape_, weight_, bias_, kEpsilon);
-  }
-
- private:
-  Shape shape_;
-  torch::Tensor weight_;
-  torch::Tensor bias_;
-};
-
-class TokenNormKind final : public LayerKind {
- public:
-  std::string_view type() const override { return "LayerNormalization"; }
-  std::string_view base_name() const override { return "layer_normalization"; }
-  Shape output_shape(const BuildContext& context) const override { return context.input; }
-  std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
-    return std::make_shared<TokenNormModule>(context);
   }
 };
 
@@ -128,7 +102,8 @@ Layer patch_tokens_layer(const std::string& name) {
 }
 
 Layer token_norm_layer(const std::string& name) {
-  return Layer(std::make_shared<TokenNormKind>(), name);
+  constexpr double kEpsilon = 1e-6;
+  return layer_of("LayerNormalization", {{"epsilon", kEpsilon}}, name);
 }
 
 Layer token_attention_layer(int64_t heads, const std::string& name) {
