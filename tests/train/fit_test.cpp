@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "cohort/error.h"
+#include "cohort/train/layers/foreign.h"
 #include "cohort/train/model.h"
 
 namespace cohort::fit_test {

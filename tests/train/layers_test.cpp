@@ -315,23 +315,6 @@ TEST(EmbeddingTest, LooksUpRows) {
   expect_error<InvalidArgument>([&] { layer(torch::ones({1, 3})); }, "wanted integers");
 }
 
-TEST(ForeignTest, WrapsFunctionsAndModules) {
-  const Built lambda = build(Lambda([](const torch::Tensor& x) { return x.slice(1, 0, 2) * 2; }), {5});
-  EXPECT_EQ(lambda.output, (Shape{2}));
-  const Layer layer = Wrap([](const Shape& input) { return torch::nn::Linear(input[0], 3); }, "mine");
-  const Built wrapped = build(layer, {5});
-  EXPECT_EQ(wrapped.output, (Shape{3}));
-  EXPECT_EQ(wrapped["weight"].sizes(), (torch::IntArrayRef{3, 5}));
-  EXPECT_EQ(wrapped["weight"].scalar_type(), torch::kDouble);
-  const Built deep = build(
-      Wrap([](const Shape&) { return torch::nn::Sequential(torch::nn::Linear(5, 2), torch::nn::Dropout()); }), {5});
-  EXPECT_TRUE(deep["0.weight"].defined());
-  deep.module->eval();
-  expect_close(deep(torch::ones({1, 5}, torch::kDouble)), deep(torch::ones({1, 5}, torch::kDouble)));
-  expect_error<InvalidArgument>([] { build(Lambda([](const torch::Tensor& x) { return x.sum(); }), {5}); },
-                                "wanted [2, ...]");
-}
-
 TEST(SequentialModuleTest, NamesItsLayers) {
   std::vector<Layer> layers = {Flatten(), Dense(8, Activation::kRelu), Dense(4).named("head"), Dense(3),
                                Activation(Activation::kSoftmax)};

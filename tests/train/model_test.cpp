@@ -8,6 +8,7 @@
 
 #include "cohort/error.h"
 #include "cohort/more_update_rules.h"
+#include "cohort/train/layers/foreign.h"
 #include "tests/support/errors.h"
 
 namespace cohort::model_test {

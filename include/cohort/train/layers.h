@@ -21,6 +21,7 @@
 #include "cohort/train/layers/checkpointed.h"         // IWYU pragma: export
 #include "cohort/train/layers/convolution.h"          // IWYU pragma: export
 #include "cohort/train/layers/dot_attention.h"        // IWYU pragma: export
+#include "cohort/train/layers/foreign.h"              // IWYU pragma: export
 #include "cohort/train/layers/graph_layer.h"          // IWYU pragma: export
 #include "cohort/train/layers/initializer.h"          // IWYU pragma: export
 #include "cohort/train/layers/layer.h"                // IWYU pragma: export

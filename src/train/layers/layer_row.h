@@ -1,6 +1,5 @@
 // LayerRow: how a sort of layer is told by the names of its options, and made of them, for files. A wing extends the
-// core with a row for each of its sorts. The struct of options is enough for a row: its fields are found by their
-// names.
+// core with a row for each of its sorts. A struct of options is enough for one: its fields are found by their names.
 #pragma once
 
 #include <algorithm>
@@ -30,8 +29,7 @@ struct LayerRow {
   std::string_view type;  // "Dense"
   // Tells what LayerKind::options() has; nothing: it is not of this sort's.
   std::function<std::optional<LayerConfig>(const std::any& options)> tell;
-  // Makes a layer; options that are not given have their defaults. InvalidArgument: one is not known, or of another
-  // sort.
+  // Makes a layer, with defaults for what is not given. InvalidArgument: an option is not known, or of another sort.
   std::function<Layer(const LayerConfig& config)> make;
 };
 
@@ -79,20 +77,15 @@ consteval int count_fields() {
 // Calls visit(name, field) for each option.
 template <typename Options, typename Visit>
 void each_option(Options& options, const Visit& visit) {
+  // clang-format off
   constexpr auto kCount = [] {
-    int sum = requires(Options & o) {
-      o.trainable;
-    }
-    ? 2 : 1;  // the name, which each has
-#define COHORT_COUNT(field)      \
-  sum += requires(Options & o) { \
-    o.field;                     \
-  }                              \
-  ? 1 : 0;
+    int sum = requires(Options& o) { o.trainable; } ? 2 : 1;  // the name, which each has
+#define COHORT_COUNT(field) sum += requires(Options& o) { o.field; } ? 1 : 0;
     COHORT_LAYER_OPTIONS(COHORT_COUNT)
 #undef COHORT_COUNT
     return sum;
   }();
+  // clang-format on
   static_assert(kCount == detail::count_fields<std::remove_const_t<Options>>(),
                 "an option is missing in COHORT_LAYER_OPTIONS");
 #define COHORT_VISIT(field) \
@@ -135,12 +128,11 @@ void set_option(std::string_view name, const OptionValue& value, T& option) {
     option = set;
   } else if constexpr (requires { option.height; }) {
     const std::vector<int64_t>& sizes = wanted(std::vector<int64_t>());
-    constexpr bool kVolume = requires {
-      option.depth;
-    };
-    if (sizes.size() != (kVolume ? 3 : 2)) detail::fail_option_value(name, value, std::vector<int64_t>());
-    if constexpr (kVolume) option = T(sizes[0], sizes[1], sizes[2]);
-    if constexpr (!kVolume) option = T(sizes[0], sizes[1]);
+    const std::size_t count = std::get<std::vector<int64_t>>(option_value(option)).size();
+    if (sizes.size() != count) detail::fail_option_value(name, value, sizes);
+    option.height = sizes[count - 2];
+    option.width = sizes[count - 1];
+    if constexpr (requires { option.depth; }) option.depth = sizes[0];
   } else if constexpr (std::is_same_v<T, double>) {
     const int64_t* const whole = std::get_if<int64_t>(&value);
     option = whole != nullptr ? static_cast<double>(*whole) : wanted(0.0);

@@ -1,10 +1,11 @@
-// Permute and Rescaling, ReLU and LeakyReLU.
+// Permute and Rescaling, ReLU and LeakyReLU, Lambda and Wrap.
 #include "cohort/train/layers/rearranging.h"
 
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
 #include "cohort/error.h"
+#include "cohort/train/layers/foreign.h"
 #include "cohort/train/layers/relu.h"
 #include "tests/support/errors.h"
 #include "tests/train/layer_checks.h"
@@ -45,6 +46,23 @@ TEST(ReLUTest, HasNumbersOfItsOwn) {
   expect_close(build(ReLU({.negative_slope = 0.25, .threshold = 0.5}), {50})(x), above);
   expect_close(build(LeakyReLU(), {50})(x), torch::leaky_relu(x, 0.3));
   expect_error<InvalidArgument>([] { ReLU({.negative_slope = -1.0}); }, "must be 0 or more");
+}
+
+TEST(ForeignTest, WrapsFunctionsAndModules) {
+  const Built lambda = build(Lambda([](const torch::Tensor& x) { return x.slice(1, 0, 2) * 2; }), {5});
+  EXPECT_EQ(lambda.output, (Shape{2}));
+  const Layer layer = Wrap([](const Shape& input) { return torch::nn::Linear(input[0], 3); }, "mine");
+  const Built wrapped = build(layer, {5});
+  EXPECT_EQ(wrapped.output, (Shape{3}));
+  EXPECT_EQ(wrapped["weight"].sizes(), (torch::IntArrayRef{3, 5}));
+  EXPECT_EQ(wrapped["weight"].scalar_type(), torch::kDouble);
+  const Built deep = build(
+      Wrap([](const Shape&) { return torch::nn::Sequential(torch::nn::Linear(5, 2), torch::nn::Dropout()); }), {5});
+  EXPECT_TRUE(deep["0.weight"].defined());
+  deep.module->eval();
+  expect_close(deep(torch::ones({1, 5}, torch::kDouble)), deep(torch::ones({1, 5}, torch::kDouble)));
+  expect_error<InvalidArgument>([] { build(Lambda([](const torch::Tensor& x) { return x.sum(); }), {5}); },
+                                "wanted [2, ...]");
 }
 
 }  // namespace

@@ -1,7 +1,8 @@
 // Layers around what is not ours: functions and modules of the user's.
+#include "cohort/train/layers/foreign.h"
+
 #include <ATen/Functions.h>
 
-#include "cohort/train/layers/basic.h"
 #include "train/layers/frozen.h"
 #include "train/layers/support.h"
 
