@@ -294,6 +294,24 @@ TEST(KerasFile, GoesOnAfterItWasSaved) {
   }
 }
 
+TEST(KerasFile, HoldsWeightsAlone) {
+  const TemporaryFolder folder;
+  torch::manual_seed(5);
+  Sequential last = images(/*last=*/true), first = images(/*last=*/false);
+  save_keras_weights(last, folder / "m.weights.h5");
+  load_keras_weights(first, folder / "m.weights.h5");  // the layout of images does not matter
+  const NamedTensors wanted = last.weights(), got = first.weights();
+  for (std::size_t i = 0; i < wanted.size(); ++i) EXPECT_TRUE(torch::equal(wanted[i].second, got[i].second)) << i;
+  Sequential other{Dense(2)};
+  other.build({3});
+  EXPECT_THROW(load_keras_weights(other, folder / "m.weights.h5"), DataLoss);
+  EXPECT_THROW(load_keras_weights(other, folder / "none.h5"), NotFound);
+  Sequential attending{MultiHeadAttention({.num_heads = 2, .key_dim = 3})};
+  attending.build({4, 5});
+  EXPECT_THROW(save_keras_weights(attending, folder / "a.weights.h5"), NotFound);
+  EXPECT_EQ(names_in(folder.path()).size(), 1U);
+}
+
 // What Keras has no word for is not left out in silence.
 TEST(KerasFile, WritesNoCompileStateThatKerasLacks) {
   const TemporaryFolder folder;

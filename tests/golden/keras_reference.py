@@ -159,6 +159,23 @@ def make(folder):
         facts["train_on_batch"] = logs(model.train_on_batch(x, y, return_dict=True))
         facts["outputs_after"] = lists(model(x, training=False))
         (folder / f"{name}.json").write_text(json.dumps(facts))
+    weights(folder)
+
+
+def drawn(name, shape):
+    """Returns numbers that depend on a weight's name, so that each is another one."""
+    values = np.random.default_rng(sum(map(ord, name)) + sum(shape)).uniform(0.2, 1.0, shape)
+    return values if "variance" in name or "gamma" in name else values - 0.6
+
+
+def weights(folder):
+    """Writes the weights of a network of keras.applications alone."""
+    model = keras.applications.MobileNetV2(input_shape=(32, 32, 3), alpha=0.35, weights=None, classes=5)
+    for weight in model.weights:
+        weight.assign(drawn(weight.path, weight.shape))
+    model.save_weights(folder / "network.weights.h5")
+    x = np.random.default_rng(3).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
+    (folder / "network.json").write_text(json.dumps({"inputs": x.tolist(), "outputs": np.asarray(model(x, training=False)).tolist()}))
 
 
 def check(folder):

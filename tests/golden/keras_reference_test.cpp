@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cohort/error.h"
+#include "cohort/train/applications.h"
 #include "cohort/train/keras_file.h"
 #include "tests/golden/golden.h"
 #include "tests/support/files.h"
@@ -123,6 +124,16 @@ TEST_F(KerasReference, FilesOfOursComputeTheSameThere) {
     EXPECT_EQ(difference_of(models[i].train_on_batch(batch), got.at("train_on_batch"), "train_on_batch"), "");
     EXPECT_EQ(difference_of_outputs(models[i], batch, got.at("outputs_after"), "after a step"), "");
   }
+}
+
+// A network whose channels come first takes the weights of one whose channels come last.
+TEST_F(KerasReference, WeightsOfANetworkComputeTheSameHere) {
+  const json facts = fact("network");
+  Model model = applications::MobileNetV2({.input_shape = {3, 32, 32}, .alpha = 0.35, .classes = 5});
+  load_keras_weights(model, *folder_ / "network.weights.h5");
+  const torch::Tensor x = golden_tensor(facts.at("inputs"), torch::kFloat).permute({0, 3, 1, 2});
+  EXPECT_EQ(difference("outputs", model.predict(x).to(torch::kDouble), golden_tensor(facts.at("outputs")), kWithin),
+            "");
 }
 
 TEST_F(KerasReference, HostileFilesAreRefused) {

@@ -4,7 +4,10 @@
 #include <set>
 
 #include "base/access.h"
+#include "base/atomic_file.h"
+#include "base/regular_file.h"
 #include "strategy/core.h"
+#include "train/layers/layered_module.h"
 #include "train/model/model_state.h"
 #include "wings/keras/train/archive.h"
 #include "wings/keras/train/compiled.h"
@@ -55,6 +58,41 @@ void load_weights_of(const Model& model, const std::vector<BoundWeight>& bound, 
   model.set_weights(values, /*strict=*/false);
 }
 
+// Returns which weights of a file are which of a model's. NotFound: a weight of the model has no place in a file.
+std::vector<BoundWeight> bound_weights_of(const Model& model) {
+  const ModelState& state = *Access::state(model);
+  std::vector<BoundWeight> bound = bind_model(state, "");
+  std::set<std::string> known;
+  for (const BoundWeight& each : bound) known.insert({each.first, each.second});
+  for (const auto& [name, tensor] : model.weights()) {
+    // Keras has neither the count of batches nor the second bias of an LSTM, which is zeros.
+    const std::string_view last = std::string_view(name).substr(name.rfind('.') + 1);
+    if (known.count(name) != 0 || last == "num_batches_tracked" || last == "bias_hh_l0") continue;
+    fail<NotFound>("[keras] ", state.name(), ": the weight \"", name, "\" has no place in Keras' files");
+  }
+  return bound;
+}
+
+// Returns the weights as files have them.
+NamedTensors weights_in_file(const Model& model, const std::vector<BoundWeight>& bound) {
+  const FileTensors ours = by_name(model.weights());
+  NamedTensors datasets;
+  for (const BoundWeight& each : bound) {
+    const torch::Tensor second = each.second.empty() ? torch::Tensor() : ours.at(each.second);
+    datasets.emplace_back(each.path, to_file(each.layout, each.parts, ours.at(each.first), second));
+  }
+  return datasets;
+}
+
+// Fails unless a model is built and consists of layers.
+void require_layers(const Model& model, const char* what) {
+  const ModelState& state = *Access::state(model);
+  state.require_built(what);
+  if (dynamic_cast<const LayeredModule*>(state.module().copies().front().get()) != nullptr) return;
+  fail<NotFound>("[keras] ", state.name(), ": ", what,
+                 ": the model is a module of the program's; Keras' files hold layers");
+}
+
 Model load(const KerasArchive& archive, const LoadModelOptions& options, const std::string& file) {
   const FilePlace place("[keras] " + file);
   // All models of the file are parts of one, so they are made under one strategy.
@@ -96,17 +134,13 @@ void save_model(const Model& model, const std::filesystem::path& file, const Sav
   state->require_built("save_model");
   const FilePlace place("[keras] " + state->name());
   state->finish_steps();
-  WrittenModel written = write_model(*state, "", place);
-  const FileTensors ours = by_name(model.weights());
-  NamedTensors datasets;
-  for (const BoundWeight& each : written.weights) {
-    const torch::Tensor second = each.second.empty() ? torch::Tensor() : ours.at(each.second);
-    datasets.emplace_back(each.path, to_file(each.layout, each.parts, ours.at(each.first), second));
-  }
+  WrittenModel written = write_model(*state, place);
+  const std::vector<BoundWeight> weights = bound_weights_of(model);
+  NamedTensors datasets = weights_in_file(model, weights);
   const std::optional<CompileOptions>& compiled = state->compile_options();
   if (options.compile && compiled.has_value()) {
     written.object["compile_config"] = write_compiled(*compiled, written.outputs, place / "compile()");
-    for (auto& variable : write_optimizer(model, written.weights, place / "optimizer")) {
+    for (auto& variable : write_optimizer(model, weights, place / "optimizer")) {
       datasets.push_back(std::move(variable));
     }
   }
@@ -114,6 +148,26 @@ void save_model(const Model& model, const std::filesystem::path& file, const Sav
     write_keras_archive(file, {.config = written.object.dump(),
                                .metadata = Json{{"keras_version", kKerasVersion}}.dump(),
                                .weights = write_hdf5(datasets)});
+  });
+}
+
+void load_keras_weights(const Model& model, const std::filesystem::path& file) {
+  require_layers(model, "load_keras_weights");
+  const FilePlace place("[keras] " + file.string());
+  const std::optional<std::string> bytes = read_regular_file(file, "keras");
+  if (!bytes) place.unsupported("there is no such file");
+  load_weights_of(model, bound_weights_of(model), read_hdf5(*bytes, place.text()), place);
+}
+
+void save_keras_weights(const Model& model, const std::filesystem::path& file) {
+  require_layers(model, "save_keras_weights");
+  Access::state(model)->finish_steps();
+  const NamedTensors datasets = weights_in_file(model, bound_weights_of(model));
+  Access::core(model.strategy())->on_chief("save_keras_weights", [&] {
+    const std::string bytes = write_hdf5(datasets);
+    AtomicFile target(file);
+    target.write(bytes);
+    target.commit();
   });
 }
 

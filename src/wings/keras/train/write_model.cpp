@@ -41,62 +41,71 @@ std::map<std::string, torch::Tensor> present_weights(const ModelState& state) {
   return list;
 }
 
-// Returns Keras' class of a layer; "" where there is none.
+// Returns Keras' class of a layer, or our sort where there is none.
 std::string class_of(const Layer& layer) {
   const std::optional<ToldLayer> told = tell_layer(layer);
   const KerasClass* const keras = told.has_value() ? class_of_type(told->type) : nullptr;
-  return keras == nullptr ? "" : std::string(keras->name);
+  return std::string(keras == nullptr ? layer.type() : keras->name);
 }
 
-void append(std::vector<BoundWeight>& all, std::vector<BoundWeight> more) {
-  for (BoundWeight& each : more) all.push_back(std::move(each));
+const ModelKind* model_in(const Layer& layer) {
+  return dynamic_cast<const ModelKind*>(&layer.kind());
 }
 
-WrittenModel write_sequential(const ModelState& state, const std::string& group, const FilePlace& place) {
+bool is_operation(const Layer& layer) {
+  return dynamic_cast<const OperationKind*>(&layer.kind()) != nullptr;
+}
+
+// Returns the layers of a model that have groups in a file, with their classes.
+std::vector<std::pair<Layer, std::string>> layers_with_groups(const ModelState& state) {
+  std::vector<std::pair<Layer, std::string>> list;
+  for (const Layer& layer : state.layers()) list.emplace_back(layer, class_of(layer));
+  const auto* const graph = dynamic_cast<const FunctionalModule*>(state.module().copies().front().get());
+  if (graph == nullptr) return list;
+  for (const FunctionalPlan::Planned& planned : graph->plan().layers) {
+    if (is_operation(planned.layer)) continue;
+    const ModelKind* const model = model_in(planned.layer);
+    list.emplace_back(planned.layer, planned.node == nullptr ? "InputLayer"
+                                     : model != nullptr      ? std::string(model->type())
+                                                             : class_of(planned.layer));
+  }
+  return list;
+}
+
+WrittenModel write_sequential(const ModelState& state, const FilePlace& place) {
   const BuildContext& built = state.built_for();
   const std::string dtype = dtype_name(built.dtype, place);
   std::vector<Layer> layers = state.layers();
-  std::vector<std::string> classes;
   Json list = Json::array({input_layer("input_layer", built.input, built.input_dtype, place)});
   Shape shape = built.input;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     layers[i].set_trainable(state.entries()[i].trainable);
     list.push_back(write_layer(layers[i], shape, dtype, place));
-    classes.push_back(class_of(layers[i]));
     shape = state.entries()[i].output.value();
   }
-  WrittenModel written{.object = object_json("keras", "Sequential",
-                                             {{"name", state.name()},
-                                              {"trainable", true},
-                                              {"dtype", dtype},
-                                              {"layers", std::move(list)},
-                                              {"build_input_shape", batch_shape(built.input)}}),
-                       .outputs = {""}};
-  const std::map<std::string, torch::Tensor> present = present_weights(state);
-  const std::vector<std::string> groups = group_names(classes);
-  for (std::size_t i = 0; i < layers.size(); ++i) {
-    append(written.weights, bound_weights(layers[i], group + "layers/" + groups[i], layers[i].name(), &present));
-  }
-  return written;
+  return {.object = object_json("keras", "Sequential",
+                                {{"name", state.name()},
+                                 {"trainable", true},
+                                 {"dtype", dtype},
+                                 {"layers", std::move(list)},
+                                 {"build_input_shape", batch_shape(built.input)}}),
+          .outputs = {""}};
 }
 
 // Writes one graph.
 class GraphWriter {
  public:
-  GraphWriter(const ModelState& state, std::string group, const FilePlace& place)
+  GraphWriter(const ModelState& state, const FilePlace& place)
       : state_(state),
         plan_(dynamic_cast<const FunctionalModule&>(*state.module().copies().front()).plan()),
-        group_(std::move(group)),
         place_(place),
         dtype_(dtype_name(state.dtype(), place)) {}
 
   WrittenModel write() {
     note_values();
-    const std::vector<std::string> groups = group_names(classes());
     Json list = Json::array();
-    std::size_t next = 0;
     for (std::size_t i = 0; i < plan_.layers.size(); ++i) {
-      list.push_back(is_operation(i) ? write_operation(i) : write_planned(i, group_ + "layers/" + groups[next++]));
+      list.push_back(is_operation(plan_.layers[i].layer) ? write_operation(i) : write_planned(i));
     }
     Json inputs = Json::array();
     for (std::size_t i = 0; i < plan_.inputs.size(); ++i) inputs.push_back(history(i));
@@ -146,26 +155,6 @@ class GraphWriter {
     return at::isFloatingType(dtype) ? state_.dtype() : dtype;
   }
 
-  const ModelKind* model_of(std::size_t layer) const {
-    return dynamic_cast<const ModelKind*>(&plan_.layers[layer].layer.kind());
-  }
-
-  bool is_operation(std::size_t layer) const {
-    return dynamic_cast<const OperationKind*>(&plan_.layers[layer].layer.kind()) != nullptr;
-  }
-
-  // Returns the classes of those that have groups in the file: all but operations.
-  std::vector<std::string> classes() const {
-    std::vector<std::string> list;
-    for (std::size_t i = 0; i < plan_.layers.size(); ++i) {
-      if (is_operation(i)) continue;
-      const FunctionalPlan::Planned& planned = plan_.layers[i];
-      const std::string kind = model_of(i) != nullptr ? std::string(model_of(i)->type()) : class_of(planned.layer);
-      list.push_back(planned.node == nullptr ? "InputLayer" : kind);
-    }
-    return list;
-  }
-
   Json history(std::size_t value) const { return {values_[value].layer, values_[value].call, values_[value].output}; }
 
   Json tensor(std::size_t value) const {
@@ -186,28 +175,22 @@ class GraphWriter {
     return {{"args", std::move(arguments)}, {"kwargs", std::move(named)}};
   }
 
-  Json write_planned(std::size_t index, const std::string& group) {
+  Json write_planned(std::size_t index) const {
     const FunctionalPlan::Planned& planned = plan_.layers[index];
     const std::string& name = planned.layer.name();
     const bool trainable = state_.entries()[index].trainable;
     Json object;
     if (planned.node == nullptr) {
       object = write_input(index);
-    } else if (const ModelKind* const kind = model_of(index)) {
-      WrittenModel inner = write_model(kind->model(), group + "/", place_ / ("the model \"" + name + "\""));
-      inner.object["config"]["name"] = name;
-      inner.object["config"]["trainable"] = trainable;
-      object = std::move(inner.object);
-      for (BoundWeight& each : inner.weights) {
-        each.first.insert(0, name + ".");
-        if (!each.second.empty()) each.second.insert(0, name + ".");
-      }
-      append(written_.weights, std::move(inner.weights));
+    } else if (const ModelKind* const kind = model_in(planned.layer)) {
+      object = write_model(kind->model(), place_ / ("the model \"" + name + "\"")).object;
+      object["config"]["name"] = name;
+      object["config"]["trainable"] = trainable;
     } else {
       Layer layer = planned.layer;
       layer.set_trainable(trainable);
-      object = write_layer(layer, values_[plan_.calls[planned.calls.front()].inputs.front()].shape[0], dtype_, place_);
-      append(written_.weights, bound_weights(layer, group, name, &present_));
+      const std::size_t input = plan_.calls[planned.calls.front()].inputs.front();
+      object = write_layer(layer, *values_[input].shape, dtype_, place_);
     }
     object["name"] = name;
     object["inbound_nodes"] = Json::array();
@@ -256,22 +239,41 @@ class GraphWriter {
 
   const ModelState& state_;
   const FunctionalPlan& plan_;
-  std::string group_;
   const FilePlace& place_;
   std::string dtype_;
-  std::map<std::string, torch::Tensor> present_ = present_weights(state_);
   std::vector<Place> values_;
   WrittenModel written_;
 };
 
 }  // namespace
 
-WrittenModel write_model(const ModelState& state, const std::string& group, const FilePlace& place) {
-  if (!state.layers().empty()) return write_sequential(state, group, place);
+WrittenModel write_model(const ModelState& state, const FilePlace& place) {
+  if (!state.layers().empty()) return write_sequential(state, place);
   if (dynamic_cast<const FunctionalModule*>(state.module().copies().front().get()) != nullptr) {
-    return GraphWriter(state, group, place).write();
+    return GraphWriter(state, place).write();
   }
   place.unsupported("the model is a module of the program's; Keras' files hold layers");
+}
+
+std::vector<BoundWeight> bind_model(const ModelState& state, const std::string& group) {
+  const std::map<std::string, torch::Tensor> present = present_weights(state);
+  const std::vector<std::pair<Layer, std::string>> layers = layers_with_groups(state);
+  std::vector<std::string> classes;
+  for (const auto& [layer, name] : layers) classes.push_back(name);
+  const std::vector<std::string> groups = group_names(classes);
+  std::vector<BoundWeight> all;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const Layer& layer = layers[i].first;
+    const std::string own = group + "layers/" + groups[i];
+    const ModelKind* const model = model_in(layer);
+    for (BoundWeight& each :
+         model != nullptr ? bind_model(model->model(), own + "/") : bound_weights(layer, own, layer.name(), &present)) {
+      if (model != nullptr) each.first.insert(0, layer.name() + ".");
+      if (model != nullptr && !each.second.empty()) each.second.insert(0, layer.name() + ".");
+      all.push_back(std::move(each));
+    }
+  }
+  return all;
 }
 
 }  // namespace cohort

@@ -13,12 +13,14 @@ namespace cohort {
 // A model's object, without what it was compiled with.
 struct WrittenModel {
   Json object;
-  std::vector<BoundWeight> weights = {};  // in Keras' order
   std::vector<std::string> outputs = {};  // their names
 };
 
-// Writes a model whose weights are in the group ("layers/functional/"; empty: all of the file). NotFound: Keras' files
-// have no such model, or no such layer.
-WrittenModel write_model(const ModelState& state, const std::string& group, const FilePlace& place);
+// NotFound: Keras' files have no such model, or no such layer.
+WrittenModel write_model(const ModelState& state, const FilePlace& place);
+
+// Returns which weights of a file are which of a model's, in Keras' order. `group` is the model's in the file
+// ("layers/functional/"; empty: all of the file).
+std::vector<BoundWeight> bind_model(const ModelState& state, const std::string& group);
 
 }  // namespace cohort
