@@ -71,6 +71,7 @@ def models():
         layers.LayerNormalization(axis=[1, 2], epsilon=1e-4),
         layers.RMSNormalization(),
         layers.AveragePooling1D(2),
+        layers.UnitNormalization(axis=[1, -1]),
         layers.Masking(0.5),
         layers.Bidirectional(layers.LSTM(2, return_sequences=True)),
         layers.GlobalMaxPooling1D(),
@@ -95,7 +96,6 @@ def models():
         layers.ZeroPadding3D(((1, 0), (0, 1), (1, 1))),
         layers.Cropping3D(((0, 1), (1, 0), (1, 0))),
         layers.UpSampling3D((1, 2, 1)),
-        layers.UnitNormalization(axis=[1, -1]),
         layers.Flatten(),
         layers.Dense(2),
     ], "mae", keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9), None, numbers(3, 4, 5, 4, 2), numbers(3, 2)
@@ -153,11 +153,11 @@ def make(folder):
         model.save(folder / f"{name}.keras")
         model = keras.saving.load_model(folder / f"{name}.keras")
         facts = {"inputs": columns(x, "x"), "targets": columns(y, "y")}
-        facts["outputs"] = lists(model(x, training=False))
+        facts["outputs"] = lists(model.predict(x, verbose=0))
         facts["evaluate"] = logs(model.evaluate(x, y, batch_size=6 if isinstance(x, dict) else len(x), verbose=0, return_dict=True))
         model.reset_metrics()
         facts["train_on_batch"] = logs(model.train_on_batch(x, y, return_dict=True))
-        facts["outputs_after"] = lists(model(x, training=False))
+        facts["outputs_after"] = lists(model.predict(x, verbose=0))
         (folder / f"{name}.json").write_text(json.dumps(facts))
     weights(folder)
 
@@ -175,7 +175,7 @@ def weights(folder):
         weight.assign(drawn(weight.path, weight.shape))
     model.save_weights(folder / "network.weights.h5")
     x = np.random.default_rng(3).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
-    (folder / "network.json").write_text(json.dumps({"inputs": x.tolist(), "outputs": np.asarray(model(x, training=False)).tolist()}))
+    (folder / "network.json").write_text(json.dumps({"inputs": x.tolist(), "outputs": np.asarray(model.predict(x, verbose=0)).tolist()}))
 
 
 def check(folder):
@@ -183,10 +183,10 @@ def check(folder):
         facts = json.loads(file.with_suffix(".inputs.json").read_text())
         model = keras.saving.load_model(file)
         x, y = arrays(facts["inputs"]), arrays(facts["targets"])
-        result = {"outputs": lists(model(x, training=False))}
+        result = {"outputs": lists(model.predict(x, verbose=0))}
         # Keras goes on with it, by the state of our optimizer.
         result["train_on_batch"] = logs(model.train_on_batch(x, y, return_dict=True))
-        result["outputs_after"] = lists(model(x, training=False))
+        result["outputs_after"] = lists(model.predict(x, verbose=0))
         file.with_suffix(".outputs.json").write_text(json.dumps(result))
 
 
