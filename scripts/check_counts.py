@@ -12,13 +12,13 @@ import sys
 from wings import UMBRELLAS, sources, wings_of
 
 CEILINGS = {
-    "lines of the core": 63858,
+    "lines of the core": 63736,
     "headers of the core": 24,
     "lines of them": 2995,
     "errors that say Unimplemented": 51,
     "abstract classes with one implementation": 0,
     "type names that stand in several files": 4,
-    "lines of prose over 120 characters": 1726,
+    "lines of prose over 120 characters": 1725,
 }
 CLASS = re.compile(r"^[ ]*(?:class|struct)\s+(?:\[\[nodiscard\]\]\s+)?(?:\w+::)*(\w+)(?:\s+final)?\s*(?::(?!:)([^;{]*))?\{", re.M)
 TYPE = re.compile(r"^(?:class|struct|enum class|enum)\s+(?:\[\[nodiscard\]\]\s+)?(\w+)(?:\s+final)?(?:\s*:(?!:)[^;{]*)?\s*\{", re.M)

@@ -62,17 +62,18 @@ int main(int argc, char** argv) {
     model.load_weights(folder / ("ckpt_" + std::to_string(epochs) + ".safetensors"));
     const Logs logs = model.evaluate(eval_dataset);
     std::printf("Eval loss: %g, Eval accuracy: %g\n", logs["loss"], logs["accuracy"]);
-    model.save_weights(folder / "my_model.safetensors");
+    save_model(model, folder / "my_model.keras");
   }
 
-  // The saved model on one device.
-  OneDeviceStrategy one("/CPU:0");
-  const auto scope = one.scope();
-  Sequential unreplicated = create_model();
-  unreplicated.build({1, 28, 28});
-  unreplicated.load_weights(folder / "my_model.safetensors");
-  compile(unreplicated);
-  const Logs logs = unreplicated.evaluate(eval_dataset);
+  // The saved model without the strategy, and with it.
+  Model unreplicated_model = load_model(folder / "my_model.keras");
+  compile(unreplicated_model);
+  const Logs unreplicated = unreplicated_model.evaluate(eval_dataset);
+  std::printf("Eval loss: %g, Eval Accuracy: %g\n", unreplicated["loss"], unreplicated["accuracy"]);
+  const auto scope = strategy.scope();
+  Model replicated_model = load_model(folder / "my_model.keras");
+  compile(replicated_model);
+  const Logs logs = replicated_model.evaluate(eval_dataset);
   std::printf("Eval loss: %g, Eval Accuracy: %g\n", logs["loss"], logs["accuracy"]);
   std::filesystem::remove_all(folder);
   return logs["accuracy"] > 0.9 ? 0 : 1;

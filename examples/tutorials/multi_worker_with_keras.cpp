@@ -50,7 +50,7 @@ void train_and_save(const std::filesystem::path& folder) {
   multi_worker_model.evaluate(multi_worker_dataset, {.steps = 10});
 
   // All workers call it, and the chief writes.
-  multi_worker_model.save_weights(folder / "keras-model.safetensors");
+  save_model(multi_worker_model, folder / "keras-model.keras");
   {
     Checkpoint checkpoint(strategy, folder / "ckpt", {.modules = {{"model", multi_worker_model}}},
                           {.manager = {.max_to_keep = 1}});
@@ -73,8 +73,7 @@ int main(int argc, char** argv) {
 
   // Each worker by itself.
   const Dataset single_worker_dataset = mnist_dataset(64);
-  Sequential loaded_model = build_and_compile_cnn_model();
-  loaded_model.load_weights(folder / "keras-model.safetensors");
+  Model loaded_model = load_model(folder / "keras-model.keras");
   loaded_model.fit(single_worker_dataset, {.epochs = 2, .steps_per_epoch = 20});
 
   Sequential restored_model = build_and_compile_cnn_model();

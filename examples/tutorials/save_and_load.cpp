@@ -1,5 +1,5 @@
-// TensorFlow's tutorial "Save and load a model using a distribution strategy", cell by cell: weights that go from one
-// strategy to another, and files for inference, which are run, distributed, and trained on. Usage:
+// TensorFlow's tutorial "Save and load a model using a distribution strategy", cell by cell: a model that goes from
+// one strategy to another, and files for inference, which are run, distributed, and trained on. Usage:
 // example_save_and_load [FOLDER], a folder with the files of MNIST; without it on digits that it draws. Ends with the
 // accuracy of the last model on the test examples, above 0.9.
 #include <torch/script.h>
@@ -25,13 +25,6 @@ Sequential get_model() {
                    Dense(64, Activation::kRelu), Dense(10)};
   model.build({1, 28, 28});
   compile(model);
-  return model;
-}
-
-// Returns the model of get_model() with the weights of a file.
-Sequential load_model(const std::filesystem::path& file) {
-  Sequential model = get_model();
-  model.load_weights(file);
   return model;
 }
 
@@ -73,16 +66,16 @@ int main(int argc, char** argv) {
     const auto scope = mirrored_strategy.scope();
     Sequential model = get_model();
     model.fit(train_dataset, {.epochs = 2});
-    model.save_weights(folder / "keras_save.safetensors");
+    save_model(model, folder / "keras_save.keras");
     export_model(model, folder / "tf_save.pt", {.example = {.x = first.x}});
   }
   // Without a strategy, and under another one.
-  Sequential restored = load_model(folder / "keras_save.safetensors");
+  Model restored = load_model(folder / "keras_save.keras");
   restored.fit(train_dataset, {.epochs = 2, .steps_per_epoch = 30});
   {
     const OneDeviceStrategy another_strategy("/CPU:0");
     const auto scope = another_strategy.scope();
-    Sequential restored_ds = load_model(folder / "keras_save.safetensors");
+    Model restored_ds = load_model(folder / "keras_save.keras");
     restored_ds.fit(train_dataset, {.epochs = 2, .steps_per_epoch = 30});
   }
   // The file for inference.

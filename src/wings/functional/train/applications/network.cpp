@@ -84,7 +84,8 @@ void Network::choose_form() {
   if (options_.weights.empty()) return;
   const std::string file = options_.weights.string();
   if (options_.weights.extension() == ".h5") {
-    fail<InvalidArgument>(family_.speaker, "weights is ", file, ", wanted torchvision's, saved as safetensors; load_keras_weights() takes Keras' files");
+    fail<InvalidArgument>(family_.speaker, "weights is ", file,
+                          ", wanted torchvision's, saved as safetensors; load_keras_weights() takes Keras' files");
   }
   if (options_.form == Form::kKeras) {
     fail<InvalidArgument>(family_.speaker, "form is kKeras, but weights is ", file, ", which torchvision's form takes");
