@@ -52,7 +52,8 @@ std::vector<BoundWeight> bound_weights(const Layer& layer, const std::string& gr
                           : told.type == "RNN" ? Places{{"cell", "cell"}}
                                                : Places{{"layer", "layer"}};
     for (const auto& [in_file, here] : places) {
-      for (BoundWeight& each : bound_weights(*inner, group + "/" + in_file, name + "." + here, present)) {
+      for (BoundWeight& each :
+           bound_weights(*inner, c10::str(group, "/", in_file), c10::str(name, ".", here), present)) {
         list.push_back(std::move(each));
       }
     }

@@ -1,6 +1,7 @@
 // Models that are graphs of layers, in config.json: the layers with their calls, the inputs and the outputs.
 #include <algorithm>
 #include <set>
+#include <tuple>
 
 #include "cohort/train/functional.h"
 #include "wings/keras/train/keras_class.h"
@@ -16,7 +17,10 @@ struct GraphValue {
   std::string layer;
   std::size_t call = 0;
   std::size_t output = 0;
-  auto operator<=>(const GraphValue&) const = default;
+  bool operator==(const GraphValue&) const = default;
+  bool operator<(const GraphValue& other) const {
+    return std::tie(layer, call, output) < std::tie(other.layer, other.call, other.output);
+  }
 };
 
 // A call of a layer.

@@ -8,7 +8,7 @@ namespace {
 
 // Takes an option out of the others; null: there is none.
 Json taken(Json& config, const char* key) {
-  const Json value = config.value(key, Json());
+  Json value = config.value(key, Json());
   config.erase(key);
   return value;
 }
