@@ -66,7 +66,7 @@ struct ServerAccuracy {
   Variable hits, count;
 };
 
-// What the chief does.
+// Does the chief's part.
 bool coordinate(const ParameterServerStrategy& strategy, const Mirrored<Net>& model, ServerAccuracy& accuracy,
                 ServerAccuracy& eval_accuracy) {
   constexpr int kNumEpochs = 4, kStepsPerEpoch = 20, kEvalSteps = 2;

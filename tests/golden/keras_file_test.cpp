@@ -312,7 +312,7 @@ TEST(KerasFile, HoldsWeightsAlone) {
   EXPECT_EQ(names_in(folder.path()).size(), 1U);
 }
 
-// What Keras has no word for is not left out in silence.
+// Nothing that Keras has no word for is left out in silence.
 TEST(KerasFile, WritesNoCompileStateThatKerasLacks) {
   const TemporaryFolder folder;
   Sequential model{Dense(2)};

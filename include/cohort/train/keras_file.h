@@ -27,7 +27,7 @@ struct LoadModelOptions {
 Model load_model(const std::filesystem::path& file, const LoadModelOptions& options = {});
 
 struct SaveModelOptions {
-  // What the model was compiled with is written, and the state of its optimizer, so that Keras goes on with them.
+  // Writes what the model was compiled with, and the state of its optimizer, so that Keras goes on with them.
   // False: only layers and weights.
   bool compile = true;
 };

@@ -1,4 +1,4 @@
-// What a model was compiled with, and the state of its optimizer.
+// The options that a model was compiled with, and the state of its optimizer.
 #pragma once
 
 #include <array>

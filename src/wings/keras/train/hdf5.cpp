@@ -155,7 +155,7 @@ class Tree {
     const std::size_t width = torch::elementSize(row->dtype);
     std::size_t count = 1;
     for (const int64_t size : shape) {
-      // What is left of the file bounds the product before anything overflows.
+      // The rest of the file bounds the product before anything overflows.
       if (size < 0 || (size > 0 && count > left_ / width / static_cast<std::size_t>(size))) {
         fail<DataLoss>(source_, ": \"", path, "\" has the shape ", c10::IntArrayRef(shape), ", more than the ", left_,
                        " bytes that are left of the file");

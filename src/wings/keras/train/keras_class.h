@@ -39,7 +39,7 @@ const std::vector<KerasClass>& keras_classes();
 // Returns the class of a layer of ours; null: Keras has none.
 const KerasClass* class_of_type(std::string_view type);
 
-// What a layer tells files.
+// The options that a layer tells files.
 struct ToldLayer {
   std::string type;  // our sort; that within ChannelsLast
   LayerConfig config;

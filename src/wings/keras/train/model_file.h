@@ -28,7 +28,7 @@ struct ModelInFile {
 ModelInFile read_model(const Json& object, const FileTensors& file, const std::string& group, int depth,
                        const FilePlace& place);
 
-// What read_model() calls for a graph of layers.
+// Does the part of read_model() for a graph of layers.
 ModelInFile read_functional(const Json& config, const FileTensors& file, const std::string& group, int depth,
                             const FilePlace& place);
 

@@ -57,7 +57,7 @@ Json metric_json(const Metric& metric, const FilePlace& place) {
   // The one that the shapes choose is a name there.
   const bool by_shapes = std::any_cast<AccuracyOptions>(&given) != nullptr;
   if (by_shapes && (metric.name() == "accuracy" || metric.name() == "acc")) return metric.name();
-  // Of two that have the same options, the rarer one tells its class, too.
+  // Where two metrics have the same options, the rarer one tells its class, too.
   if (const auto* const equal = std::any_cast<std::pair<const char*, AccuracyOptions>>(&given)) {
     return object_json(kModule, equal->first, options_json(equal->second));
   }

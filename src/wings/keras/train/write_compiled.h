@@ -1,4 +1,4 @@
-// What a model was compiled with, and the state of its optimizer, as Keras writes them.
+// The options that a model was compiled with, and the state of its optimizer, as Keras writes them.
 #pragma once
 
 #include <string>
