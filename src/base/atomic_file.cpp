@@ -101,6 +101,10 @@ void flush_folder(const std::filesystem::path& folder) {
 
 AtomicFile::AtomicFile(std::filesystem::path file) : file_(std::move(file)) {
   struct stat status {};
+  const bool is_there = ::lstat(file_.c_str(), &status) == 0;
+  if (is_there && !S_ISREG(status.st_mode) && !S_ISLNK(status.st_mode) && !S_ISDIR(status.st_mode)) {
+    fail<FailedPrecondition>("[file] ", file_.string(), ": is a device, a pipe or a socket, wanted a file");
+  }
   do {
     if (descriptor_ >= 0) ::close(descriptor_);
     temporary_ = temporary_name(file_);

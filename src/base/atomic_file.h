@@ -13,7 +13,7 @@ void flush_folder(const std::filesystem::path& folder);
 
 // Writes to a temporary file beside "file"; commit() flushes it to the disk, renames it and flushes the folder. Without
 // a commit the temporary is removed. Errors name the file: NotFound (no such folder), Unavailable (disk full and
-// others).
+// others), FailedPrecondition (it is a device, a pipe or a socket, in whose place a file would be).
 //
 // A temporary is called "<file>.tmp.<machine>.<random>" and locked while its writer lives. Whoever writes the same file
 // next removes the temporaries that killed writers have left: those of this machine at once, because the lock tells

@@ -10,6 +10,7 @@
 #include <ctime>
 #include <set>
 
+#include "cohort/error.h"
 #include "tests/support/files.h"
 
 namespace cohort::atomic_file_test {
@@ -30,6 +31,17 @@ TEST(AtomicFile, AppearsWholeOrNotAtAll) {
   file.write("new");
   file.commit();
   EXPECT_EQ(testing::read_file(folder / "f"), "new");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+}
+
+// A file in the place of /dev/null would break the machine.
+TEST(AtomicFile, TakesNoPlaceOfADevice) {
+  const TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_THROW(AtomicFile(folder / "pipe"), FailedPrecondition);
+  EXPECT_THROW(AtomicFile("/dev/null"), FailedPrecondition);
+  EXPECT_TRUE(std::filesystem::is_fifo(folder / "pipe"));
+  EXPECT_TRUE(std::filesystem::is_character_file("/dev/null"));
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
