@@ -331,6 +331,8 @@ TEST(KerasFile, WritesNoCompileStateThatKerasLacks) {
   expect_named({.optimizer = Adam({.formulation = Formulation::kTorch}), .loss = "mse"}, "formulation");
   expect_named({.optimizer = SGD({.learning_rate = ExponentialDecay({.initial_learning_rate = 0.1})}), .loss = "mse"},
                "ExponentialDecay");
+  expect_named({.optimizer = SGD({}), .loss = "mse", .loss_average = LossAverage::kReplicas}, "loss_average");
+  expect_named({.optimizer = SGD({}), .loss = "mse", .eval_run_eagerly = true}, "eval_run_eagerly");
   expect_named({.optimizer = SGD({}), .loss = "mse", .metrics = {Mean()}}, "no metric \"mean\"");
   save_model(model, folder / "m.keras", {.compile = false});
   EXPECT_EQ(names_in(folder.path()).size(), 1U);

@@ -27,7 +27,7 @@ struct LoadModelOptions {
 Model load_model(const std::filesystem::path& file, const LoadModelOptions& options = {});
 
 struct SaveModelOptions {
-  // Writes what the model was compiled with, and the state of its optimizer, so that Keras goes on with them.
+  // Writes what the model was compiled with, and the state of its optimizer, so that training continues in Keras.
   // False: only layers and weights.
   bool compile = true;
 };

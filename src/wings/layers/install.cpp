@@ -21,7 +21,6 @@ namespace {
 class Given {
  public:
   Given(std::string_view type, const LayerConfig& config) : type_(type), config_(config) {}
-  ~Given() = default;
 
   template <typename T>
   Given& take(std::string_view name, T& option) {

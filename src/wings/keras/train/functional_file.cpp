@@ -239,7 +239,7 @@ class Graph {
     }
     const Shape& shape = inputs.front().shape();
     if (!layer.layer) {
-      layer.layer = read_layer(*layer.object, shape, dtype_, place_).layer;
+      layer.layer = read_layer(*layer.object, shape, dtype_, place_);
       if (config_.value("trainable", true) == false) layer.layer->set_trainable(false);
       require_weights(*layer.layer, shape, file_, layer.group, here);
     }

@@ -55,13 +55,8 @@ Layer make_of(std::string_view type, const LayerConfig& config, const FilePlace&
 // Returns a whole number among options; `otherwise` where there is none.
 double whole_option(const LayerConfig& config, std::string_view name, int64_t otherwise = 1);
 
-// A layer of a file, whose input has the shape.
-struct LayerInFile {
-  Layer layer;
-  const KerasClass* keras;
-};
-// `dtype` is that of the model; "": not known yet. Sets it.
-LayerInFile read_layer(const Json& object, const Shape& input, std::string& dtype, const FilePlace& place);
+// Makes a layer of a file, for an input of this shape. `dtype` is that of the model; "": not known yet. Sets it.
+Layer read_layer(const Json& object, const Shape& input, std::string& dtype, const FilePlace& place);
 // Returns the object of a layer.
 Json write_layer(const Layer& layer, const Shape& input, const std::string& dtype, const FilePlace& place);
 

@@ -125,7 +125,8 @@ Model load_model(const std::filesystem::path& file, const LoadModelOptions& opti
   } catch (const Json::exception& error) {
     fail<DataLoss>("[keras] ", file.string(), ": is damaged: ", error.what());
   } catch (const InvalidArgument& error) {
-    fail<InvalidArgument>("[keras] ", file.string(), ": ", error.what());
+    const std::string said = error.what(), opening = "[keras] " + file.string() + ": ";
+    fail<InvalidArgument>(said.rfind(opening, 0) == 0 ? "" : opening, said);
   }
 }
 

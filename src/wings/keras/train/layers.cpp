@@ -152,10 +152,8 @@ Layer read_nested(const Json& object, const Shape& input, std::string& dtype, co
 
 }  // namespace
 
-LayerInFile read_layer(const Json& object, const Shape& input, std::string& dtype, const FilePlace& place) {
-  Layer layer = read_nested(object, input, dtype, place, 0);
-  const std::string name = text_member(object, "class_name", place);
-  return {.layer = std::move(layer), .keras = &class_named(name, place)};
+Layer read_layer(const Json& object, const Shape& input, std::string& dtype, const FilePlace& place) {
+  return read_nested(object, input, dtype, place, 0);
 }
 
 Json write_layer(const Layer& layer, const Shape& input, const std::string& dtype, const FilePlace& whole) {

@@ -57,7 +57,7 @@ ModelInFile read_sequential(const Json& config, const FileTensors& file, const s
   std::vector<Layer> layers;
   Shape shape = input.shape;
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    Layer layer = read_layer(objects[has_input ? i + 1 : i], shape, dtype, place).layer;
+    Layer layer = read_layer(objects[has_input ? i + 1 : i], shape, dtype, place);
     if (config.value("trainable", true) == false) layer.set_trainable(false);
     require_weights(layer, shape, file, group + "layers/" + groups[i], place);
     BuildContext context{.name = layer.name(), .input = shape};

@@ -150,6 +150,8 @@ Json optimizer_json(const Optimizer& optimizer, const FilePlace& place) {
 // Fails for what compile() was given and Keras' files cannot say.
 void require_said(const CompileOptions& options, const FilePlace& place) {
   if (!options.log_names.empty()) place.unsupported("log_names is not in Keras' files");
+  if (options.loss_average != LossAverage::kGlobalBatch) place.unsupported("loss_average is not in Keras' files");
+  if (options.eval_run_eagerly.has_value()) place.unsupported("eval_run_eagerly is not in Keras' files");
   if (options.precision != PrecisionPolicy::kFloat32) place.unsupported("a mixed precision is not supported");
 }
 
@@ -163,7 +165,7 @@ Json write_compiled(const CompileOptions& options, const std::vector<std::string
                  {"weighted_metrics", nullptr},
                  {"run_eagerly", options.run_eagerly},
                  {"steps_per_execution", options.steps_per_execution},
-                 {"jit_compile", "auto"}};
+                 {"jit_compile", options.jit_compile ? Json(*options.jit_compile) : Json("auto")}};
   if (options.loss.has_value()) config["loss"] = loss_json(*options.loss, place / "loss");
   for (std::size_t i = 0; i < options.losses.size(); ++i) {
     const auto& [name, loss] = options.losses[i];
