@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "base/fail.h"
+#include "wings/xla/record/backward.h"
 
 namespace cohort::record {
 
@@ -71,6 +72,7 @@ FunctionRecording::FunctionRecording(Recording& recording, std::string what, con
     : recording_(recording), what_(std::move(what)), steps_(steps), capturing_(recording, what_) {
   const std::scoped_lock lock(recording_.mutex_);
   (void)recording_.random_state();  // it is not the function that makes it
+  bystander_ = make_parameter({torch::kFloat, {}}, traced_device());
   first_ = recording_.next_cell_;
   sums_ = recording_.sums_.size();
   recording_.trace_ = this;
@@ -215,6 +217,7 @@ void FunctionRecording::note_sources(Plan& plan, const Captured& captured) const
 }
 
 std::shared_ptr<Plan> FunctionRecording::finish(std::vector<torch::Tensor> results) {
+  settle_backward(bystander_);
   const std::scoped_lock lock(recording_.mutex_);
   for (std::size_t i = 0; i < arguments_.size(); ++i) {
     if (!arguments_[i].grad().defined()) continue;

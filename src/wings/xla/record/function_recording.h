@@ -237,8 +237,9 @@ class FunctionRecording final : public Tracer {
   const std::string what_;
   const StepEngine* steps_;
   const Recording::Capturing capturing_;
-  std::size_t sums_ = 0;  // how many sums over replicas were waited for before
-  uint64_t first_ = 0;    // the number of the first cell that was made since
+  std::size_t sums_ = 0;     // how many sums over replicas were waited for before
+  uint64_t first_ = 0;       // the number of the first cell that was made since
+  torch::Tensor bystander_;  // a tensor of the device that the function does not use
   std::vector<torch::Tensor> arguments_;
   std::vector<Value> argument_values_;
   std::unordered_map<Cell*, std::size_t> place_;  // in touched_

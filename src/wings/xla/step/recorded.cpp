@@ -13,6 +13,7 @@
 #include "device/backend.h"
 #include "step/scaling.h"
 #include "strategy/core.h"
+#include "wings/xla/record/backward.h"
 #include "wings/xla/record/recorder.h"
 
 namespace cohort {
@@ -42,6 +43,7 @@ Verdict RecordedExchange::step(Replica& replica, std::vector<torch::Tensor> grad
   // Nothing of a step is recorded before all replicas have come to it: one that fails leaves the parameters of the
   // others as they were.
   core_.launch().meet(id, "minimize", nullptr, [](std::span<void* const>) {});
+  settle(gradients);
   std::vector<torch::Tensor> sums = sum(id, std::exchange(gradients, {}), reduced);
   const bool updates = scale(id, sums, context);
   if (updates) update(copies(id), slots_[static_cast<std::size_t>(id)], sums, context);
@@ -49,6 +51,13 @@ Verdict RecordedExchange::step(Replica& replica, std::vector<torch::Tensor> grad
   const TraceSpan span("compute", "launch of the recorded step");
   core_.begin_together(id, "the launch of the recorded step");
   return updates;
+}
+
+// Those that torch::autograd::grad() gave may still be held by its thread.
+void RecordedExchange::settle(const std::vector<torch::Tensor>& gradients) {
+  for (const torch::Tensor& each : gradients) {
+    if (each.defined() && each.use_count() > 1) return record::settle_backward(each);
+  }
 }
 
 record::HostPart::Again RecordedExchange::update_again(int id, StepContext context) {

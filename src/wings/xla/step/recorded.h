@@ -31,6 +31,7 @@ class RecordedExchange final : public Exchange {
   void spread_slots(int64_t /*iterations*/) override;
 
  private:
+  static void settle(const std::vector<torch::Tensor>& gradients);
   std::vector<torch::Tensor> make_slots(const torch::Tensor& parameter) const;
 
   // Returns the sums over the replicas, each a tensor of its own.

@@ -52,6 +52,18 @@ torch::Tensor floats(double value) {
   return torch::full({2}, value).to(kDevice);
 }
 
+// LibTorch's thread holds them until it waits for the next backward.
+TEST_F(FunctionRecordingTest, GradientsThatAreGivenUpAreNotLeft) {
+  const torch::Tensor w = floats(1).requires_grad_();
+  int left = 0;
+  for (int i = 0; i < 200; ++i) {
+    const auto plan =
+        record([&](const torch::Tensor& x) { return torch::autograd::grad({(w * x).sum()}, {w}).front() + 1; });
+    if (plan->leaves_tensors()) ++left;
+  }
+  EXPECT_EQ(left, 0);
+}
+
 TEST_F(FunctionRecordingTest, ReadsAndWritesTheTensorsThemselves) {
   const torch::Tensor w = floats(1);
   const torch::Tensor other = floats(10) + 0;  // its value waits
