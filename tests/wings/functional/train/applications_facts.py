@@ -4,9 +4,9 @@ applications_torchvision.json beside this file, which applications_test.cpp read
 
 usage: applications_facts.py keras | torchvision
 
-Numbers are float64. Weights and pictures are drawn by drawn(), which the test has, too. A layer of Keras is a line: its
-name, the shape of its output with the channels first, the number of its weights. Integers do not count. A weight of
-torchvision is a line: its name and its shape; the numbers of batches, which are zeros, are left out.
+Numbers are float64. support/drawn.py draws weights and pictures, and the test draws them, too. A layer of Keras is a
+line: its name, the shape of its output with the channels first, the number of its weights. Integers do not count. A
+weight of torchvision is a line: its name and its shape; the numbers of batches, which are zeros, are left out.
 """
 import json
 import pathlib
@@ -14,30 +14,13 @@ import sys
 
 import numpy as np
 
+HERE = pathlib.Path(__file__).parent
+sys.path.insert(0, str(HERE.parents[2] / "support"))
+
+from drawn import drawn  # noqa: E402
+
 TRANSFORMER = {"patch_size": 16, "num_layers": 2, "num_heads": 4, "hidden_dim": 32, "mlp_dim": 64}
 FEW = 12  # numbers of an output that the file has
-
-
-def drawn(name, shape):
-    """Draws an array by its name: weights of several dimensions by their number of inputs, in LibTorch's order."""
-    seed = 0
-    for byte in name.encode():
-        seed = (seed * 31 + byte) % 2147483647
-    size = int(np.prod(shape))
-    bits = (np.arange(size, dtype=np.int64) * 2654435761 + seed) % 2**32
-    bits = ((bits ^ (bits >> 15)) * 1103515245) % 2**32
-    bits = bits ^ (bits >> 13)
-    part = (bits / 2**32).reshape(shape)
-    last = name.split(".")[-1]
-    if last == "num_batches_tracked":
-        return np.zeros(shape, dtype=np.int64)
-    if last in ("running_var", "variance"):
-        return 0.5 + part
-    if last.endswith("bias") or last in ("running_mean", "mean"):
-        return 0.2 * (part - 0.5)
-    if last.endswith("weight"):
-        return 0.5 + 0.5 * part if len(shape) == 1 else (2.0 * part - 1.0) * np.sqrt(6.0 * shape[0] / size)
-    return 2.0 * part - 1.0
 
 
 def few(output):
