@@ -1,6 +1,6 @@
-// TensorFlow's guide "Use a GPU", and a model in two parts: tensors that the program places, a loop over a strategy, and
-// layers on two devices. Where there are no GPUs, CPUs stand for them. Ends well when each tensor is where it was meant
-// to be and the loss has fallen.
+// TensorFlow's guide "Use a GPU", and a model in two parts: tensors that the program places, a loop over a strategy,
+// and layers on two devices. Where there are no GPUs, CPUs stand for them. Ends well when each tensor is where it was
+// meant to be and the loss has fallen.
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -28,8 +28,8 @@ bool explicit_placement(const std::string& gpu_device) {
     const DeviceScope device(cpu_device);
     result_cpu = torch::sum(cpu_tensor);
   }
-  std::printf("Result on %s: %ld rows. Result on CPU: %g\n", gpu_device.c_str(),
-              static_cast<long>(result_gpu.size(0)), result_cpu.item<double>());
+  std::printf("Result on %s: %ld rows. Result on CPU: %g\n", gpu_device.c_str(), static_cast<long>(result_gpu.size(0)),
+              result_cpu.item<double>());
   return result_gpu.device() == find_logical_device(gpu_device).torch_device && result_cpu.device().is_cpu();
 }
 

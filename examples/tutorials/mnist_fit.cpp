@@ -53,8 +53,7 @@ int main(int argc, char** argv) {
 
   // LibTorch computes in float16 on GPUs alone.
   const bool has_gpu = strategy.worker_devices().front().torch_device.is_cuda();
-  Sequential mixed =
-      compiled_model(has_gpu ? PrecisionPolicy::kMixedFloat16 : PrecisionPolicy::kMixedBFloat16);
+  Sequential mixed = compiled_model(has_gpu ? PrecisionPolicy::kMixedFloat16 : PrecisionPolicy::kMixedBFloat16);
   mixed.fit(train_dataset, {.epochs = 5});
   const Logs logs = mixed.evaluate(test_dataset);
   std::printf("Evaluation accuracy: %.3f, in mixed precision %.3f\n", best["accuracy"], logs["accuracy"]);

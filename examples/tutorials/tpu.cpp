@@ -1,7 +1,7 @@
-// TensorFlow's guide "Use TPUs": TPUStrategy, or MirroredStrategy where there is no TPU, and a custom training loop that
-// is the same under both. Usage: example_tpu [FOLDER|- [PLUGIN DEVICES]]. FOLDER has the files of MNIST; without it the
-// program draws digits. With PLUGIN, such as cpu, so many devices of another plugin of XLA are the TPU. Ends with the
-// accuracy on the test examples, above 0.97 on MNIST and above 0.9 on drawn digits.
+// TensorFlow's guide "Use TPUs": TPUStrategy, or MirroredStrategy where there is no TPU, and a custom training loop
+// that is the same under both. Usage: example_tpu [FOLDER|- [PLUGIN DEVICES]]. FOLDER has the files of MNIST; without
+// it the program draws digits. With PLUGIN, such as cpu, so many devices of another plugin of XLA are the TPU. Ends
+// with the accuracy on the test examples, above 0.97 on MNIST and above 0.9 on drawn digits.
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -41,8 +41,7 @@ double train(const Strategy& strategy, const Dataset& train_data, const Dataset&
   MirroredMetric training_accuracy(strategy, SparseCategoricalAccuracy({.name = "training_accuracy"}));
   const Loss loss_object = SparseCategoricalCrossentropy({.from_logits = true});
   const int64_t batch_size = 64 * strategy.num_replicas_in_sync();
-  const DistributedDataset train_dataset =
-      strategy.distribute(train_data.batch(batch_size, {.drop_remainder = true}));
+  const DistributedDataset train_dataset = strategy.distribute(train_data.batch(batch_size, {.drop_remainder = true}));
 
   const auto step_fn = function([&](Replica& replica, const Example& inputs) {
     const torch::Tensor logits = model(inputs.x, {.training = true});

@@ -75,7 +75,9 @@ FitOptions epochs(int64_t count) {
   return {.epochs = count, .verbose = Verbose::kSilent, .input = {.auto_shard = AutoShard::kData}};
 }
 
-Layer image_layer(const Layer& layer) { return ChannelsLast(layer); }
+Layer image_layer(const Layer& layer) {
+  return ChannelsLast(layer);
+}
 
 Sequential create_model() {
   Sequential model({image_layer(Conv2D({.filters = 32, .kernel_size = 3, .activation = "relu"})),
@@ -211,8 +213,7 @@ TEST(Tutorials, CustomTraining) {
   const auto scope = strategy.scope();
   const Regularizer l2 = Regularizer::l2(1e-5);
   const auto convolution = [&](int64_t filters) {
-    return image_layer(
-        Conv2D({.filters = filters, .kernel_size = 3, .activation = "relu", .kernel_regularizer = l2}));
+    return image_layer(Conv2D({.filters = filters, .kernel_size = 3, .activation = "relu", .kernel_regularizer = l2}));
   };
   Sequential model({convolution(32), image_layer(MaxPooling2D()), convolution(64), image_layer(MaxPooling2D()),
                     Flatten(), Dense({.units = 64, .activation = "relu", .kernel_regularizer = l2}),
@@ -235,10 +236,11 @@ TEST(Tutorials, CustomTraining) {
 }
 
 Sequential small_cnn(const Regularizer& l2 = {}) {
-  Sequential model({Reshape({28, 28, 1}),
-                    image_layer(Conv2D({.filters = 32, .kernel_size = 3, .activation = "relu", .kernel_regularizer = l2})),
-                    Flatten(), Dense({.units = 128, .activation = "relu", .kernel_regularizer = l2}), Dense(10)},
-                   {.dtype = torch::kDouble});
+  Sequential model(
+      {Reshape({28, 28, 1}),
+       image_layer(Conv2D({.filters = 32, .kernel_size = 3, .activation = "relu", .kernel_regularizer = l2})),
+       Flatten(), Dense({.units = 128, .activation = "relu", .kernel_regularizer = l2}), Dense(10)},
+      {.dtype = torch::kDouble});
   model.build({28, 28});
   set_drawn(model);
   return model;

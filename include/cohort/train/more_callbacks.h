@@ -107,7 +107,8 @@ CallbackPtr BackupAndRestore(const BackupAndRestoreOptions& options);
 
 struct ModelCheckpointOptions {
   // A name with places for the epoch (from 1) and the logs: "run/{epoch:02d}-{val_loss:.2f}.safetensors". With weights
-  // only it is a file, otherwise a checkpoint's folder (read_checkpoint).
+  // only it is a file, of Keras if it ends in ".weights.h5". Otherwise it is a checkpoint's folder (read_checkpoint),
+  // or a model in Keras' format if it ends in ".keras".
   std::string filepath;
   std::string monitor = "val_loss";       // the log to watch, for save_best_only
   bool save_best_only = false;            // save only when the monitored number has improved
@@ -115,9 +116,11 @@ struct ModelCheckpointOptions {
   MonitorMode mode = MonitorMode::kAuto;  // tells which of two values is better
   int64_t save_freq = 0;                  // batches between two, over the epochs; 0: at the end of every epoch
   std::optional<double> initial_value_threshold = std::nullopt;  // a number that the first one has to improve upon
+  bool verbose = false;                                          // logs the name of each file
 };
 // Saves the model while it trains (Keras' ModelCheckpoint). InvalidArgument: filepath is empty, or has a place that
-// nothing fills; save_best_only with a save_freq monitors a log that is not there within an epoch, such as "val_loss".
+// nothing fills, or ends in ".keras" or ".h5" where save_weights_only says otherwise; save_best_only with a save_freq
+// monitors a log that is not there within an epoch, such as "val_loss".
 CallbackPtr ModelCheckpoint(const ModelCheckpointOptions& options);
 
 // Appends a line of metrics (append_metrics) for every epoch of training and every evaluation.

@@ -19,6 +19,7 @@
 #include "train/loop/parts.h"
 #include "train/model/fit_options.h"
 #include "train/model/kept_modes.h"
+#include "train/model/keras_files.h"
 #include "train/model/model_state.h"
 
 namespace cohort {
@@ -288,6 +289,10 @@ void Model::set_weights(const NamedTensors& weights, bool strict) const {
 
 void Model::save_weights(const std::filesystem::path& file, const std::map<std::string, std::string>& metadata) const {
   state_->require_built("save_weights");
+  if (file.extension() == ".h5") {
+    if (!metadata.empty()) fail<InvalidArgument>("[model] save_weights: ", file.string(), " has no place for metadata");
+    return keras_files(file).save_weights(*this, file);
+  }
   std::map<std::string, std::string> described = metadata;
   described.emplace("format", "pt");  // readers of PyTorch's look for it
   described.emplace("step", std::to_string(state_->iterations()));
@@ -306,6 +311,11 @@ void Model::save_weights(const std::filesystem::path& file, const std::map<std::
 
 std::map<std::string, std::string> Model::load_weights(const std::filesystem::path& file, bool strict) const {
   state_->require_built("load_weights");
+  if (file.extension() == ".h5") {
+    if (!strict) fail<InvalidArgument>("[model] load_weights: ", file.string(), " is loaded whole: strict is false");
+    keras_files(file).load_weights(*this, file);
+    return {};
+  }
   state_->finish_steps();
   state_->note_change();
   std::map<std::string, std::string> metadata;

@@ -15,6 +15,7 @@
 #include "train/loop/events.h"
 #include "train/loop/improvement.h"
 #include "train/loop/worker_checkpoints.h"
+#include "train/model/keras_files.h"
 
 namespace cohort {
 
@@ -116,6 +117,11 @@ class BestModel final : public Callback {
         best_(false, 0.0, options_.initial_value_threshold),
         batches_(options_.save_freq) {
     check_options("ModelCheckpoint", "filepath", options_.filepath, options_.save_freq);
+    const std::string suffix = std::filesystem::path(options_.filepath).extension();
+    if (suffix != (options_.save_weights_only ? ".keras" : ".h5")) return;
+    fail<InvalidArgument>("[callbacks] ModelCheckpoint: filepath \"", options_.filepath, "\" is for ",
+                          options_.save_weights_only ? "a whole model, and save_weights_only is true"
+                                                     : "weights, and save_weights_only is false");
   }
 
   void on_train_begin(const RunInfo& run) override {
@@ -154,9 +160,11 @@ class BestModel final : public Callback {
 
   void save(const RunInfo& run, const Logs& logs) {
     const std::filesystem::path path = place(run, logs);
-    if (options_.save_weights_only) {
+    if (options_.verbose) log().info("[callbacks] ModelCheckpoint: epoch {}: saving {}", run.epoch + 1, path.string());
+    const bool keras = path.extension() == ".keras";
+    if (options_.save_weights_only || keras) {
       run.training->on_chief("ModelCheckpoint", [&] { make_folder(path); });
-      return run.model.save_weights(path);
+      return keras ? keras_files(path).save_model(run.model, path) : run.model.save_weights(path);
     }
     const CheckpointData data = run.training->save();
     run.training->on_chief("ModelCheckpoint", [&] { save_checkpoint(path, run.step, data); });
