@@ -103,6 +103,34 @@ def models():
         0.01, clipnorm=1.0), {"kind": ["accuracy"], "score": [keras.metrics.MeanAbsoluteError(name="off")]}, {
             "series": numbers(6, 4, 3), "other": numbers(6, 4, 3), "ids": rng.permutation(40)[:18].reshape(6, 3)
         }, {"kind": rng.integers(0, 3, 6), "score": numbers(6, 1)}
+    yield "both", [
+        layers.Input((6,), dtype="int32"),
+        layers.Embedding(30, 4, mask_zero=True),
+        layers.Bidirectional(layers.GRU(4, return_sequences=True, kernel_initializer="he_uniform"),
+                             backward_layer=layers.LSTM(4, return_sequences=True, go_backwards=True, use_bias=False)),
+        layers.Bidirectional(layers.SimpleRNN(4, return_sequences=True), merge_mode="mul"),
+        layers.Bidirectional(layers.RNN(layers.GRUCell(3, reset_after=False), go_backwards=True),
+                             backward_layer=layers.RNN(layers.LSTMCell(3, activation="relu")), merge_mode="sum"),
+        layers.Dense(2),
+    ], "mse", keras.optimizers.Adam(0.01), None, rng.permutation(30).reshape(5, 6).astype("int32"), numbers(5, 2)
+    yield "masks", masked_graph(), "mse", keras.optimizers.SGD(0.05), None, {"series": held(numbers(6, 5, 3)), "flags": rng.integers(0, 3, (6, 5))}, numbers(6, 2)
+
+
+def held(series):
+    """Returns sequences some of whose steps are -1."""
+    series[::2, 2:4] = -1.0
+    return series
+
+
+def masked_graph():
+    """Masks that the layers make, and masks that are given to calls."""
+    series, flags = keras.Input((5, 3), name="series"), keras.Input((5,), dtype="int32", name="flags")
+    ops = keras.ops
+    given = ops.logical_and(ops.not_equal(flags, 0), ops.logical_or(ops.not_equal(flags, 1), ops.any(ops.not_equal(series, -1.0), axis=2)))
+    masked = layers.Masking(-1.0)(series)
+    ahead, back = layers.Bidirectional(layers.LSTM(4, return_sequences=True), merge_mode=None, name="apart")(masked, mask=given)
+    joined = layers.Concatenate()([layers.LSTM(3)(masked), layers.GRU(3)(ahead, mask=given), layers.SimpleRNN(2)(back)])
+    return keras.Model([series, flags], layers.Dense(2, name="y")(joined), name="masks")
 
 
 def graph():

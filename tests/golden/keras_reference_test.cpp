@@ -50,7 +50,9 @@ class KerasReference : public ::testing::Test {
     return std::system(command.c_str()) == 0;
   }
 
-  static std::vector<std::string> names() { return {"dense", "image", "words", "steps", "shapes", "volume", "graph"}; }
+  static std::vector<std::string> names() {
+    return {"dense", "image", "words", "steps", "shapes", "volume", "graph", "both", "masks"};
+  }
   static json fact(const std::string& name) { return json::parse(read_file(*folder_ / (name + ".json"))); }
   static NamedTensors columns(const json& facts) {
     NamedTensors list;

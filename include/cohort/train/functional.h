@@ -91,11 +91,32 @@ SymbolicTensor operator/(const SymbolicOperand& a, const SymbolicOperand& b);
 // Returns the negative numbers.
 SymbolicTensor operator-(const SymbolicTensor& a);
 
-// Behind Layer::operator(). InvalidArgument: the layer takes other inputs, or has several outputs.
+// Returns whether elements differ: a mask, boolean. Shapes are as operator+'s.
+SymbolicTensor not_equal(const SymbolicOperand& a, const SymbolicOperand& b);
+// Returns whether any element along a dimension is true, or not zero; the batch's is 0, and not allowed. The dimension
+// goes, or has size 1. InvalidArgument: there is no such dimension.
+SymbolicTensor any(const SymbolicTensor& x, int64_t axis, bool keepdims = false);
+// Returns where a or b is true.
+SymbolicTensor logical_or(const SymbolicTensor& a, const SymbolicTensor& b);
+// Returns where a and b are true.
+SymbolicTensor logical_and(const SymbolicTensor& a, const SymbolicTensor& b);
+
+// The arguments of a call beside its inputs: layer(x, SymbolicCall{.masks = {not_equal(ids, 0)}}).
+struct SymbolicCall {
+  std::optional<bool> training = std::nullopt;  // the mode that the call keeps to; nothing: the model's
+  // The masks of the inputs in their order, boolean, [batch, steps], instead of those of the layers before. Nothing:
+  // the input has the mask that comes with it.
+  std::vector<std::optional<SymbolicTensor>> masks = {};
+};
+
+// Behind Layer::operator(). InvalidArgument: the layer takes other inputs, or has several outputs, or there are more
+// masks than inputs.
 SymbolicTensor call_layer(const Layer& layer, const SymbolicTensor& x);
 SymbolicTensor call_layer(const Layer& layer, const SymbolicTensor& x, const CallOptions& options);
 SymbolicTensor call_layer(const Layer& layer, const std::vector<SymbolicTensor>& inputs);
 SymbolicTensor call_layer(const Layer& layer, const std::vector<SymbolicTensor>& inputs, const CallOptions& options);
+SymbolicTensor call_layer(const Layer& layer, const SymbolicTensor& x, const SymbolicCall& call);
+SymbolicTensor call_layer(const Layer& layer, const std::vector<SymbolicTensor>& inputs, const SymbolicCall& call);
 // Calls a layer by itself, under the current strategy, in a replica and outside of run(): its parameters are made by
 // the first call, and by all replicas together.
 torch::Tensor call_layer(const Layer& layer, const torch::Tensor& x);
@@ -113,6 +134,10 @@ std::vector<SymbolicTensor> call_for_all(const Layer& layer, const std::vector<S
                                          std::optional<CallOptions> options = std::nullopt);
 std::vector<SymbolicTensor> call_for_all(const Model& model, const std::vector<SymbolicTensor>& inputs,
                                          std::optional<CallOptions> options = std::nullopt);
+std::vector<SymbolicTensor> call_for_all(const Layer& layer, const std::vector<SymbolicTensor>& inputs,
+                                         const SymbolicCall& call);
+std::vector<SymbolicTensor> call_for_all(const Model& model, const std::vector<SymbolicTensor>& inputs,
+                                         const SymbolicCall& call);
 
 // The outputs of a functional model, with or without names.
 class SymbolicOutputs {

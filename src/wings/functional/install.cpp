@@ -11,7 +11,47 @@ inline constexpr auto option_names(DotProductAttentionOptions::ScoreMode /*of*/)
   return std::to_array<std::string_view>({"dot", "concat"});
 }
 
+inline constexpr auto option_names(BidirectionalOptions::Merge /*of*/) {
+  return std::to_array<std::string_view>({"concat", "sum", "mul", "ave", "none"});
+}
+
 namespace {
+
+// Returns the only layer of an option. InvalidArgument: there is none, or there are several.
+Layer only_layer(std::string_view type, std::string_view option, const OptionValue& value) {
+  std::vector<Layer> layers;
+  set_option(option, value, layers);
+  if (layers.size() == 1) return layers.front();
+  fail<InvalidArgument>("[layers] ", type, ": ", option, " has ", layers.size(), " layers, wanted one");
+}
+
+LayerRow bidirectional_row() {
+  const auto tell = [](const BidirectionalParts& given) {
+    const std::optional<Layer>& back = given.options.backward_layer;
+    return LayerConfig{{"layer", std::vector<Layer>{given.layer}},
+                       {"backward_layer", back ? std::vector<Layer>{*back} : OptionValue()},
+                       {"merge_mode", option_value(given.options.merge_mode)}};
+  };
+  return row_of<BidirectionalParts>("Bidirectional", tell, [](const LayerConfig& config) {
+    std::optional<Layer> layer;
+    BidirectionalOptions options;
+    for (const auto& [name, value] : config) {
+      if (name == "layer") {
+        layer = only_layer("Bidirectional", name, value);
+      } else if (name == "backward_layer") {
+        if (!std::holds_alternative<std::monostate>(value)) {
+          options.backward_layer = only_layer("Bidirectional", name, value);
+        }
+      } else if (name == "merge_mode") {
+        set_option(name, value, options.merge_mode);
+      } else {
+        fail<InvalidArgument>("[layers] Bidirectional has no option \"", name, "\"");
+      }
+    }
+    if (layer.has_value()) return Bidirectional(*layer, options);
+    fail<InvalidArgument>("[layers] Bidirectional: there is no option \"layer\"");
+  });
+}
 
 LayerRow rnn_row() {
   const auto tell = [](const CellOptions& given) {
@@ -22,18 +62,19 @@ LayerRow rnn_row() {
     return config;
   };
   return row_of<CellOptions>("RNN", tell, [](const LayerConfig& config) {
-    CellOptions given;
+    std::optional<Layer> cell;
+    RNNOptions options;
     LayerConfig rest;
     for (const auto& option : config) {
       if (option.first == "cell") {
-        set_option("cell", option.second, given.cell);
+        cell = only_layer("RNN", "cell", option.second);
       } else {
         rest.push_back(option);
       }
     }
-    set_options("RNN", rest, given.rnn);
-    if (given.cell.size() == 1) return RNN(given.cell.front(), given.rnn);
-    fail<InvalidArgument>("[layers] RNN: cell has ", given.cell.size(), " layers, wanted one");
+    set_options("RNN", rest, options);
+    if (cell.has_value()) return RNN(*cell, options);
+    fail<InvalidArgument>("[layers] RNN: there is no option \"cell\"");
   });
 }
 
@@ -55,6 +96,7 @@ void install_functional() {
   extend(layer_row<LSTMCellOptions>("LSTMCell", LSTMCell));
   extend(layer_row<GRUCellOptions>("GRUCell", GRUCell));
   extend(rnn_row());
+  extend(bidirectional_row());
   extend(layer_row<ConvLSTM2DOptions>("ConvLSTM2D", ConvLSTM2D));
 }
 

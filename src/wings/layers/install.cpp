@@ -7,11 +7,11 @@
 #include "cohort/train/layers/pooling_1d.h"
 #include "cohort/train/layers/pooling_3d.h"
 #include "cohort/train/layers/rearranging.h"
+#include "cohort/train/layers/recurrent.h"
 #include "cohort/train/layers/relu.h"
 #include "cohort/train/layers/sequences.h"
 #include "wings/layers/train/channels_last.h"
 #include "wings/layers/train/option_names.h"
-#include "wings/layers/train/recurrent.h"
 
 namespace cohort {
 
@@ -126,17 +126,6 @@ void extend_layers_around_others() {
     const Layer layer = given.layer();
     given.take("activation", activation).end();
     return ChannelsLast(layer, activation);
-  }));
-  const auto both = [](const BidirectionalParts& given) {
-    return LayerConfig{{"layer", std::vector<Layer>{given.layer}},
-                       {"merge_mode", option_value(given.options.merge_mode)}};
-  };
-  extend(row_of<BidirectionalParts>("Bidirectional", both, [](const LayerConfig& config) {
-    BidirectionalOptions options;
-    Given given("Bidirectional", config);
-    const Layer layer = given.layer();
-    given.take("merge_mode", options.merge_mode).end();
-    return Bidirectional(layer, options);
   }));
   const auto inner = [](const Layer& layer) { return LayerConfig{{"layer", std::vector<Layer>{layer}}}; };
   extend(row_of<Layer>("TimeDistributed", inner, [](const LayerConfig& config) {

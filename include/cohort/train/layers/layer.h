@@ -116,16 +116,16 @@ class Layer {
   // Returns the same for keeping, as a layer around this one does.
   const std::shared_ptr<const LayerKind>& shared_kind() const { return kind_; }
 
-  // Calls the layer by itself on a tensor, or on symbolic tensors (functional.h), of which it makes others. Copies of
-  // the layer have the same parameters then.
+  // Calls the layer by itself on a tensor, or on symbolic ones (functional.h). Copies of it share the parameters then.
   template <typename Input>
   auto operator()(const Input& input) const {
     return call_layer(*this, input);
   }
-  template <typename Input>
-  auto operator()(const Input& input, const CallOptions& options) const {
+  template <typename Input, typename Options = CallOptions>
+  auto operator()(const Input& input, const Options& options) const {
     return call_layer(*this, input, options);
   }
+  // Calls it on several.
   template <typename Input>
   auto operator()(std::initializer_list<Input> inputs) const {
     return call_layer(*this, std::vector<Input>(inputs));

@@ -17,8 +17,10 @@ struct LSTMOptions {
   int64_t units = 0;              // size of the state; needed
   bool return_sequences = false;  // [batch, steps, units] instead of the last step's [batch, units]
   bool go_backwards = false;      // goes from the last step to the first
-  bool use_bias = true;           // biases are added
-  bool unit_forget_bias = true;   // the forget gates' bias_ih starts as ones
+  // The output of a masked step is zeros instead of the state.
+  bool zero_output_for_mask = false;
+  bool use_bias = true;                                          // biases are added
+  bool unit_forget_bias = true;                                  // the forget gates' bias_ih starts as ones
   Initializer kernel_initializer = Initializer::kGlorotUniform;  // the initial values of weight_ih
   Initializer recurrent_initializer = Initializer::kOrthogonal;  // the initial values of weight_hh
   Initializer bias_initializer = Initializer::kZeros;            // the initial values of bias_ih
@@ -39,7 +41,9 @@ struct GRUOptions {
   int64_t units = 0;              // size of the state; needed
   bool return_sequences = false;  // [batch, steps, units] instead of the last step's [batch, units]
   bool go_backwards = false;      // goes from the last step to the first
-  bool use_bias = true;           // biases are added
+  // The output of a masked step is zeros instead of the state.
+  bool zero_output_for_mask = false;
+  bool use_bias = true;                                          // biases are added
   Initializer kernel_initializer = Initializer::kGlorotUniform;  // the initial values of weight_ih
   Initializer recurrent_initializer = Initializer::kOrthogonal;  // the initial values of weight_hh
   Initializer bias_initializer = Initializer::kZeros;            // the initial values of both biases
@@ -55,17 +59,5 @@ struct GRUOptions {
 // Cho et al. (2014), with the reset gate after the product (Keras' reset_after); gates in the order reset, update, new.
 Layer GRU(const GRUOptions& options);
 Layer GRU(int64_t units);
-
-struct BidirectionalOptions {
-  // The way in which the outputs of the two directions become one: side by side, or elementwise.
-  enum class Merge { kConcat, kSum, kMul, kAve };
-
-  Merge merge_mode = Merge::kConcat;  // the way that is taken
-  std::string name = {};              // empty: the model gives one
-};
-// Runs an LSTM or a GRU in both directions, with parameters of its own in each ("forward" and "backward"). Its outputs
-// are zeros at masked steps, as Keras'.
-// InvalidArgument: another sort of layer.
-Layer Bidirectional(const Layer& layer, const BidirectionalOptions& options = {});
 
 }  // namespace cohort

@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -153,6 +154,23 @@ struct SimpleRNNOptions {
 // RNN with a SimpleRNNCell: sequences are [batch, steps, inputs].
 Layer SimpleRNN(const SimpleRNNOptions& options);
 Layer SimpleRNN(int64_t units);
+
+struct BidirectionalOptions {
+  // The way in which the outputs of the two directions become one: side by side, or elementwise. kNone: they stay two
+  // outputs.
+  enum class Merge { kConcat, kSum, kMul, kAve, kNone };
+
+  Merge merge_mode = Merge::kConcat;  // the way that is taken
+  std::optional<Layer> backward_layer =
+      std::nullopt;       // goes the other way; nothing: the layer with go_backwards turned
+  std::string name = {};  // empty: the model gives one
+};
+// Runs a recurrent layer (LSTM, GRU, SimpleRNN, RNN) in both directions, with parameters of its own in each ("forward"
+// and "backward"). In sequences the outputs are zeros at masked steps, as Keras'. With return_state the states of both
+// directions are further outputs.
+// InvalidArgument: another sort of layer, or the two differ in return_sequences, return_state or trainable, do not
+// differ in go_backwards, or have outputs that do not fit each other.
+Layer Bidirectional(const Layer& layer, const BidirectionalOptions& options = {});
 
 struct ConvLSTM2DOptions {
   int64_t filters = 0;                        // channels of the output; needed

@@ -33,7 +33,8 @@ FunctionalModule::FunctionalModule(std::shared_ptr<const FunctionalPlan> plan, s
 bool FunctionalModule::is_plain(std::size_t call) const {
   const FunctionalPlan::Planned& layer = plan_->layers[plan_->calls[call].layer];
   const auto& module = children_[plan_->calls[call].layer].module;
-  return layer.calls.size() == 1 && dynamic_cast<LayerModule*>(module.get()) != nullptr &&
+  return layer.calls.size() == 1 && plan_->calls[call].node->masked.empty() &&
+         dynamic_cast<LayerModule*>(module.get()) != nullptr &&
          dynamic_cast<GraphLayerModule*>(module.get()) == nullptr;
 }
 
@@ -118,9 +119,13 @@ LayerValues FunctionalModule::forward_values(const LayerValues& inputs) const {
       masks[first] = mask;
     } else {
       LayerValues own;
-      for (const std::size_t input : call.inputs) {
-        own.tensors.push_back(values[input]);
-        own.masks.push_back(masks[input]);
+      const std::size_t count = call.node->tensors();
+      for (std::size_t i = 0; i < count; ++i) {
+        own.tensors.push_back(values[call.inputs[i]]);
+        own.masks.push_back(masks[call.inputs[i]]);
+      }
+      for (std::size_t i = count; i < call.inputs.size(); ++i) {
+        own.masks[call.node->masked[i - count]] = values[call.inputs[i]];
       }
       LayerValues made = children_[call.layer].call(own);
       for (std::size_t o = 0; o < made.tensors.size(); ++o) {
@@ -211,10 +216,13 @@ void FunctionalModule::visit(const std::vector<torch::Tensor>& inputs, const Lay
   values.resize(plan_->values);
   for (std::size_t c = 0; c < plan_->calls.size(); ++c) {
     const FunctionalPlan::Call& call = plan_->calls[c];
-    std::vector<torch::Tensor> own;
-    for (const std::size_t input : call.inputs) own.push_back(values[input]);
+    std::vector<torch::Tensor> own, masks(call.node->tensors());
+    for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+      const torch::Tensor& value = values[call.inputs[i]];
+      i < masks.size() ? own.push_back(value) : void(masks[call.node->masked[i - masks.size()]] = value);
+    }
     const std::vector<torch::Tensor> made = visitor(c, own, [&](const std::vector<torch::Tensor>& x) {
-      return children_[call.layer].call({.tensors = x, .masks = std::vector<torch::Tensor>(x.size())}).tensors;
+      return children_[call.layer].call({.tensors = x, .masks = masks}).tensors;
     });
     for (std::size_t o = 0; o < made.size(); ++o) values[call.first + o] = made[o];
   }

@@ -27,6 +27,12 @@ struct CellOptions {
   RNNOptions rnn;
 };
 
+// The layer and the options that Bidirectional was made with.
+struct BidirectionalParts {
+  Layer layer;
+  BidirectionalOptions options;
+};
+
 // Makes the layer that runs a cell.
 Layer make_rnn(RecurrentSort sort, std::shared_ptr<const RNNCellKind> cell, const RNNOptions& options);
 

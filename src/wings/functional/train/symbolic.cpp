@@ -25,8 +25,23 @@ SymbolicTensor only(std::vector<SymbolicTensor> outputs, const std::string& who)
   fail<InvalidArgument>("[model] ", who, ": it has ", outputs.size(), " outputs: call it by call_for_all()");
 }
 
-std::optional<bool> mode_of(const std::optional<CallOptions>& options) {
-  return options ? std::optional<bool>(options->training) : std::nullopt;
+SymbolicCall call_of(const std::optional<CallOptions>& options) {
+  return {.training = options ? std::optional<bool>(options->training) : std::nullopt};
+}
+
+// Notes a call of a layer or a model.
+std::vector<SymbolicTensor> note_call_with(detail::SymbolicNode node, const SymbolicCall& call) {
+  if (call.masks.size() > node.inputs.size()) {
+    fail<InvalidArgument>("[model] ", name_of(node.layer), ": called with ", call.masks.size(), " masks for ",
+                          node.inputs.size(), " tensors");
+  }
+  node.training = call.training;
+  for (std::size_t i = 0; i < call.masks.size(); ++i) {
+    if (!call.masks[i]) continue;
+    node.inputs.push_back(*call.masks[i]);
+    node.masked.push_back(i);
+  }
+  return note_call(std::move(node));
 }
 
 void require_inputs(const std::string& who, const std::vector<SymbolicTensor>& inputs) {
@@ -70,6 +85,11 @@ SymbolicTensor Input(const Shape& shape, const InputTensorOptions& options) {
 
 std::vector<SymbolicTensor> call_for_all(const Layer& layer, const std::vector<SymbolicTensor>& inputs,
                                          std::optional<CallOptions> options) {
+  return call_for_all(layer, inputs, call_of(options));
+}
+
+std::vector<SymbolicTensor> call_for_all(const Layer& layer, const std::vector<SymbolicTensor>& inputs,
+                                         const SymbolicCall& call) {
   const std::string name = name_of(layer);
   require_inputs(name, inputs);
   const BuildContext context{.name = name, .input = inputs.front().shape(), .input_dtype = inputs.front().dtype()};
@@ -82,11 +102,8 @@ std::vector<SymbolicTensor> call_for_all(const Layer& layer, const std::vector<S
     fail<InvalidArgument>("[model] ", name, " (", layer.type(), "): called with ", inputs.size(),
                           " tensors, but it takes one");
   }
-  return note_call({.layer = layer,
-                    .key = layer.instance().get(),
-                    .inputs = inputs,
-                    .shapes = std::move(shapes),
-                    .training = mode_of(options)});
+  return note_call_with({.layer = layer, .key = layer.instance().get(), .inputs = inputs, .shapes = std::move(shapes)},
+                        call);
 }
 
 SymbolicTensor call_layer(const Layer& layer, const SymbolicTensor& x) {
@@ -105,17 +122,27 @@ SymbolicTensor call_layer(const Layer& layer, const std::vector<SymbolicTensor>&
   return only(call_for_all(layer, inputs, options), name_of(layer));
 }
 
+SymbolicTensor call_layer(const Layer& layer, const SymbolicTensor& x, const SymbolicCall& call) {
+  return only(call_for_all(layer, {x}, call), name_of(layer));
+}
+
+SymbolicTensor call_layer(const Layer& layer, const std::vector<SymbolicTensor>& inputs, const SymbolicCall& call) {
+  return only(call_for_all(layer, inputs, call), name_of(layer));
+}
+
 std::vector<SymbolicTensor> call_for_all(const Model& model, const std::vector<SymbolicTensor>& inputs,
                                          std::optional<CallOptions> options) {
+  return call_for_all(model, inputs, call_of(options));
+}
+
+std::vector<SymbolicTensor> call_for_all(const Model& model, const std::vector<SymbolicTensor>& inputs,
+                                         const SymbolicCall& call) {
   require_inputs(model.name(), inputs);
   const std::shared_ptr<ModelState>& state = Access::state(model);
   const auto kind = std::make_shared<ModelKind>(state);
   std::vector<Shape> shapes = kind->output_shapes(inputs);
-  return note_call({.layer = Layer(kind, model.name()),
-                    .key = state.get(),
-                    .inputs = inputs,
-                    .shapes = std::move(shapes),
-                    .training = mode_of(options)});
+  return note_call_with(
+      {.layer = Layer(kind, model.name()), .key = state.get(), .inputs = inputs, .shapes = std::move(shapes)}, call);
 }
 
 SymbolicTensor call_model(const Model& model, const SymbolicTensor& x) {

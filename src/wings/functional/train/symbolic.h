@@ -17,12 +17,15 @@ class ModelState;
 namespace detail {
 
 struct SymbolicNode {
-  Layer layer;      // an Input, a layer, or a model that is one
-  const void* key;  // equal for calls of the same layer
-  std::vector<SymbolicTensor> inputs = {};
-  std::vector<Shape> shapes = {};  // of the outputs
+  Layer layer;                              // an Input, a layer, or a model that is one
+  const void* key;                          // equal for calls of the same layer
+  std::vector<SymbolicTensor> inputs = {};  // the tensors, and behind them the masks that were given
+  std::vector<Shape> shapes = {};           // of the outputs
   torch::ScalarType dtype = torch::kFloat;
   std::optional<bool> training = std::nullopt;  // the mode that the call keeps to
+  std::vector<std::size_t> masked = {};         // the tensors that the given masks belong to
+
+  std::size_t tensors() const { return inputs.size() - masked.size(); }
 };
 
 }  // namespace detail
@@ -55,6 +58,12 @@ class OperationKind : public GraphLayerKind {};
 
 // The sides of arithmetic, as its LayerKind::options(): numbers, or nothing where the next input stands.
 using OperationSides = std::vector<std::optional<double>>;
+
+// The options of any(), as its LayerKind::options().
+struct AnyOptions {
+  int64_t axis = 0;
+  bool keepdims = false;
+};
 
 // The kind of a model that is a layer of another one. Its modules are the model's copies.
 class ModelKind final : public LayerKind {

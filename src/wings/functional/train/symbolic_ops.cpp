@@ -85,6 +85,13 @@ SymbolicTensor operation(std::string type, std::string base_name, const std::vec
 
 using Tensors = std::vector<torch::Tensor>;
 
+// Returns the output of an operation whose elements are true or false.
+SymbolicTensor mask_of(const SymbolicTensor& output) {
+  detail::SymbolicNode node = *output.node();
+  node.dtype = torch::kBool;
+  return note_call(std::move(node)).front();
+}
+
 // `of` takes two tensors, or a tensor and a number.
 template <typename Of>
 SymbolicTensor arithmetic(std::string type, std::string base_name, const SymbolicOperand& a, const SymbolicOperand& b,
@@ -134,6 +141,30 @@ SymbolicTensor operator/(const SymbolicOperand& a, const SymbolicOperand& b) {
 SymbolicTensor operator-(const SymbolicTensor& a) {
   return operation(
       "Negative", "negative", {a}, [](const Tensors& x) { return -x[0]; }, OperationSides(1));
+}
+
+SymbolicTensor not_equal(const SymbolicOperand& a, const SymbolicOperand& b) {
+  return mask_of(arithmetic("NotEqual", "not_equal", a, b, [](const auto& x, const auto& y) {
+    if constexpr (std::is_same_v<decltype(x), const double&>) {
+      return y.ne(x);
+    } else {
+      return x.ne(y);
+    }
+  }));
+}
+SymbolicTensor any(const SymbolicTensor& x, int64_t axis, bool keepdims) {
+  const auto dim = static_cast<int64_t>(known_dim(x, "any", axis));
+  return mask_of(operation(
+      "Any", "any", {x}, [dim, keepdims](const Tensors& each) { return each[0].ne(0).any(dim, keepdims); },
+      AnyOptions{.axis = axis, .keepdims = keepdims}));
+}
+SymbolicTensor logical_or(const SymbolicTensor& a, const SymbolicTensor& b) {
+  return mask_of(operation(
+      "LogicalOr", "logical_or", {a, b}, [](const Tensors& x) { return x[0].logical_or(x[1]); }, OperationSides(2)));
+}
+SymbolicTensor logical_and(const SymbolicTensor& a, const SymbolicTensor& b) {
+  return mask_of(operation(
+      "LogicalAnd", "logical_and", {a, b}, [](const Tensors& x) { return x[0].logical_and(x[1]); }, OperationSides(2)));
 }
 
 SymbolicTensor SymbolicTensor::slice(int64_t dim, int64_t begin, std::optional<int64_t> end, int64_t step) const {

@@ -9,13 +9,29 @@ namespace cohort {
 
 namespace {
 
-// Returns the layer or the cell that a layer goes around; null: it goes around none.
-const Layer* inner_of(const LayerConfig& config) {
+// A layer or a cell that a layer goes around, and what it is called there.
+struct InnerLayer {
+  const Layer* layer;
+  const char* in_file;
+  const char* here;
+};
+
+const Layer* layer_option(const LayerConfig& config, std::string_view option) {
   for (const auto& [name, value] : config) {
     const auto* const layers = std::get_if<std::vector<Layer>>(&value);
-    if ((name == "layer" || name == "cell") && layers != nullptr && layers->size() == 1) return &layers->front();
+    if (name == option && layers != nullptr && layers->size() == 1) return &layers->front();
   }
   return nullptr;
+}
+
+// Returns the layers that a layer goes around.
+std::vector<InnerLayer> inner_of(const ToldLayer& told) {
+  if (const Layer* const cell = layer_option(told.config, "cell")) return {{cell, "cell", "cell"}};
+  const Layer* const layer = layer_option(told.config, "layer");
+  if (layer == nullptr) return {};
+  if (told.type != "Bidirectional") return {{layer, "layer", "layer"}};
+  const Layer* const back = layer_option(told.config, "backward_layer");
+  return {{layer, "forward_layer", "forward"}, {back == nullptr ? layer : back, "backward_layer", "backward"}};
 }
 
 bool is_there(const std::map<std::string, torch::Tensor>* present, const std::string& name) {
@@ -45,21 +61,13 @@ std::vector<BoundWeight> bound_weights(const Layer& layer, const std::string& gr
   const ToldLayer told = tell_layer(layer).value_or(ToldLayer{});
   const KerasClass* const keras = class_of_type(told.type);
   const LayerConfig& config = told.config;
-  if (const Layer* const inner = inner_of(config)) {
-    using Places = std::vector<std::pair<std::string, std::string>>;
-    const Places places = told.type == "Bidirectional"
-                              ? Places{{"forward_layer", "forward"}, {"backward_layer", "backward"}}
-                          : told.type == "RNN" ? Places{{"cell", "cell"}}
-                                               : Places{{"layer", "layer"}};
-    for (const auto& [in_file, here] : places) {
-      for (BoundWeight& each :
-           bound_weights(*inner, c10::str(group, "/", in_file), c10::str(name, ".", here), present)) {
-        list.push_back(std::move(each));
-      }
+  for (const InnerLayer& inner : inner_of(told)) {
+    for (BoundWeight& each :
+         bound_weights(*inner.layer, c10::str(group, "/", inner.in_file), c10::str(name, ".", inner.here), present)) {
+      list.push_back(std::move(each));
     }
-    return list;
   }
-  if (keras == nullptr) return list;
+  if (keras == nullptr || !list.empty()) return list;
   const auto parts = keras->parts == nullptr ? 1 : static_cast<int64_t>(whole_option(config, keras->parts));
   std::map<std::string, int> counts;
   for (const FileWeight& each : keras->weights) {
@@ -81,10 +89,14 @@ double largest_weights(const Layer& layer, const Shape& given) {
   const ToldLayer told = tell_layer(layer).value_or(ToldLayer{});
   Shape input = given;
   if (told.channels_last && !input.empty()) std::rotate(input.begin(), input.end() - 1, input.end());
-  if (const Layer* const inner = inner_of(told.config)) {
+  const std::vector<InnerLayer> inner = inner_of(told);
+  if (!inner.empty()) {
     const bool steps = (told.type == "TimeDistributed" || told.type == "RNN") && !input.empty();
-    const double one = largest_weights(*inner, steps ? Shape(input.begin() + 1, input.end()) : input);
-    return told.type == "Bidirectional" ? 2.0 * one : one;
+    double sum = 0.0;
+    for (const InnerLayer& each : inner) {
+      sum += largest_weights(*each.layer, steps ? Shape(input.begin() + 1, input.end()) : input);
+    }
+    return sum;
   }
   const KerasClass* const keras = class_of_type(told.type);
   return keras == nullptr || keras->elements == nullptr ? 0.0 : keras->elements(told.config, input);

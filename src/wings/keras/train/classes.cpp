@@ -208,14 +208,12 @@ std::vector<KerasClass> sequence_classes() {
        .type = "LSTM",
        .fixed = recurrent,
        .free = {"unroll", "seed"},
-       .read = read_recurrent,
        .weights = {{"cell", "weight_ih_l0", kMatrix}, {"cell", "weight_hh_l0", kMatrix}, {"cell", "bias_ih_l0"}},
        .elements = recurrent_elements},
       {.name = "GRU",
        .type = "GRU",
        .fixed = gru,
        .free = {"unroll", "seed"},
-       .read = read_recurrent,
        .weights = {{"cell", "weight_ih_l0", kGruMatrix},
                    {"cell", "weight_hh_l0", kGruMatrix},
                    {"cell", "bias_ih_l0", kGruBiases, "bias_hh_l0"}},
@@ -245,7 +243,7 @@ std::vector<KerasClass> sequence_classes() {
                    {"", "bias_ih", kGruBiases, "bias_hh"}},
        .elements = recurrent_elements},
       {.name = "RepeatVector", .type = "RepeatVector"},
-      {.name = "Bidirectional", .type = "Bidirectional", .read = read_bidirectional},
+      {.name = "Bidirectional", .type = "Bidirectional", .read = read_bidirectional, .write = write_bidirectional},
       {.name = "TimeDistributed", .type = "TimeDistributed"},
   };
 }

@@ -6,6 +6,7 @@
 #include "cohort/train/functional.h"
 #include "wings/keras/train/keras_class.h"
 #include "wings/keras/train/model_file.h"
+#include "wings/keras/train/taken_options.h"
 #include "wings/keras/train/values.h"
 
 namespace cohort {
@@ -26,10 +27,10 @@ struct GraphValue {
 // A call of a layer.
 struct GraphCall {
   std::vector<GraphValue> inputs;
-  std::vector<GraphValue> masks;  // those that were given with it
+  std::vector<std::optional<GraphValue>> masks;  // those that were given with it, for the inputs in their order
   // The sides of an operation: numbers; nothing where an input stands.
   std::vector<std::optional<double>> sides;
-  std::optional<CallOptions> options;
+  std::optional<bool> training;
   bool done = false;
 };
 
@@ -44,28 +45,43 @@ struct GraphLayer {
   std::string group;
 };
 
-constexpr std::array kMaskOperations = {"NotEqual", "Any", "LogicalOr"};
-
-bool is_mask_operation(const std::string& class_name) {
-  return std::find(kMaskOperations.begin(), kMaskOperations.end(), class_name) != kMaskOperations.end();
-}
-
 // Returns whether an object is one of Keras' functions of tensors.
 bool is_operation(const Json& object) {
   const Json module = object.value("module", Json());
   return module.is_string() && module.get<std::string>().rfind("keras.src.ops", 0) == 0;
 }
 
-SymbolicTensor operate(const std::string& name, const std::vector<SymbolicOperand>& sides, const FilePlace& here) {
+SymbolicTensor any_of(const SymbolicTensor& x, Json config, const FilePlace& here) {
+  if (config.is_object()) config.erase("name");
+  TakenOptions options(config, here);
+  const Json axis = options.take("axis");
+  const bool keepdims = options.flag("keepdims", false);
+  options.end();
+  const Json& only = axis.is_array() && axis.size() == 1 ? axis[0] : axis;
+  if (!only.is_number_integer()) here.unsupported("axis = ", brief(axis), " is not supported, only one");
+  return any(x, only.get<int64_t>(), keepdims);
+}
+
+SymbolicTensor operate(const std::string& name, const std::vector<SymbolicOperand>& sides, const Json& config,
+                       const FilePlace& here) {
   if (name == "Negative" && sides.size() == 1 && sides[0].tensor()) return -*sides[0].tensor();
+  if (name == "Any" && sides.size() == 1 && sides[0].tensor()) return any_of(*sides[0].tensor(), config, here);
   if (sides.size() == 2) {
+    if (name == "NotEqual") return not_equal(sides[0], sides[1]);
+    if (name == "LogicalOr" && sides[0].tensor() && sides[1].tensor()) {
+      return logical_or(*sides[0].tensor(), *sides[1].tensor());
+    }
+    if (name == "LogicalAnd" && sides[0].tensor() && sides[1].tensor()) {
+      return logical_and(*sides[0].tensor(), *sides[1].tensor());
+    }
     if (name == "Add") return sides[0] + sides[1];
     if (name == "Subtract") return sides[0] - sides[1];
     if (name == "Multiply") return sides[0] * sides[1];
     if (name == "Divide" || name == "TrueDivide") return sides[0] / sides[1];
   }
-  here.unsupported("an operation of this kind is not supported; there are Add, Subtract, Multiply, Divide, TrueDivide ",
-                   "and Negative of tensors and numbers");
+  here.unsupported(
+      "an operation of this kind is not supported; there are Add, Subtract, Multiply, Divide, TrueDivide, ",
+      "Negative and NotEqual of tensors and numbers, Any, LogicalOr and LogicalAnd of tensors");
 }
 
 GraphValue value_of(const Json& history, const FilePlace& place) {
@@ -176,9 +192,9 @@ class Graph {
       // The model's mode takes the place of the call's, so that false says nothing.
       if (value.is_null() || (key == "training" && value == false)) continue;
       if (key == "training" && value == true) {
-        call.options = CallOptions{.training = true};
-      } else if (key == "mask" && is_tensor(value)) {
-        call.masks.push_back(tensor_value(value, here));
+        call.training = true;
+      } else if (key == "mask" && (is_tensor(value) || value.is_array())) {
+        add_masks(call, value.is_array() ? value : Json::array({value}), here);
       } else {
         here.unsupported("the argument ", key, " = ", brief(value), " is not supported");
       }
@@ -186,18 +202,30 @@ class Graph {
     return call;
   }
 
+  static void add_masks(GraphCall& call, const Json& list, const FilePlace& here) {
+    for (const Json& each : list) {
+      call.masks.emplace_back();
+      if (each.is_null()) continue;
+      if (!is_tensor(each)) here.unsupported("the mask ", brief(each), " is not supported");
+      call.masks.back() = tensor_value(each, here);
+    }
+  }
+
+  bool is_ready(const GraphCall& call) const {
+    return std::all_of(call.inputs.begin(), call.inputs.end(),
+                       [&](const GraphValue& value) { return values_.contains(value); }) &&
+           std::all_of(call.masks.begin(), call.masks.end(),
+                       [&](const std::optional<GraphValue>& mask) { return !mask || values_.contains(*mask); });
+  }
+
   // Makes the calls whose inputs are there; false: nothing was left to be made.
   bool make_some() {
     bool progress = false;
     for (GraphLayer& layer : layers_) {
-      if (layer.is_operation && is_mask_operation(layer.class_name)) continue;
       for (std::size_t i = 0; i < layer.calls.size(); ++i) {
         GraphCall& call = layer.calls[i];
-        const bool ready = std::all_of(call.inputs.begin(), call.inputs.end(),
-                                       [&](const GraphValue& value) { return values_.contains(value); });
-        if (call.done || !ready) continue;
+        if (call.done || !is_ready(call)) continue;
         const FilePlace here = place_ / ("layer " + brief(layer.name) + " (" + layer.class_name + ")");
-        for (const GraphValue& mask : call.masks) require_own_mask(mask, here, 0);
         make(layer, call, i, here);
         call.done = progress = true;
       }
@@ -214,8 +242,13 @@ class Graph {
       if (call.inputs.empty()) here.damaged("is called on no tensor");
       std::vector<SymbolicTensor> inputs;
       for (const GraphValue& value : call.inputs) inputs.push_back(values_.at(value));
-      made = layer.is_operation ? std::vector{operate(layer.class_name, sides_of(call), here)}
-                                : call_on(layer, inputs, call.options, here);
+      SymbolicCall with{.training = call.training};
+      for (const auto& mask : call.masks) {
+        with.masks.push_back(mask ? std::optional(values_.at(*mask)) : std::nullopt);
+      }
+      made = layer.is_operation
+                 ? std::vector{operate(layer.class_name, sides_of(call), layer.object->at("config"), here)}
+                 : call_on(layer, inputs, with, here);
     }
     for (std::size_t output = 0; output < made.size(); ++output) {
       values_.emplace(GraphValue{layer.name, number, output}, made[output]);
@@ -232,10 +265,10 @@ class Graph {
   }
 
   std::vector<SymbolicTensor> call_on(GraphLayer& layer, const std::vector<SymbolicTensor>& inputs,
-                                      std::optional<CallOptions> options, const FilePlace& here) {
+                                      const SymbolicCall& call, const FilePlace& here) {
     if (layer.class_name == "Functional" || layer.class_name == "Sequential") {
       if (!layer.model) layer.model = read_model(*layer.object, file_, layer.group + "/", depth_ + 1, here);
-      return call_for_all(*layer.model->model, inputs, options);
+      return call_for_all(*layer.model->model, inputs, call);
     }
     const Shape& shape = inputs.front().shape();
     if (!layer.layer) {
@@ -243,34 +276,7 @@ class Graph {
       if (config_.value("trainable", true) == false) layer.layer->set_trainable(false);
       require_weights(*layer.layer, shape, file_, layer.group, here);
     }
-    return call_for_all(*layer.layer, inputs, options);
-  }
-
-  // Throws unless a mask is one that the layers make themselves: of what Masking or Embedding leaves out.
-  void require_own_mask(const GraphValue& mask, const FilePlace& here, int depth) const {
-    const auto found = numbers_.find(mask.layer);
-    if (found == numbers_.end() || depth > 64) here.damaged("its mask is no output of a layer");
-    const GraphLayer& operation = layers_[found->second];
-    if (!operation.is_operation || !is_mask_operation(operation.class_name) || mask.call >= operation.calls.size()) {
-      here.unsupported("a mask that ", brief(operation.name), " (", operation.class_name, ") makes is not supported");
-    }
-    const GraphCall& call = operation.calls[mask.call];
-    if (operation.class_name != "NotEqual") {
-      for (const GraphValue& each : call.inputs) require_own_mask(each, here, depth + 1);
-      return;
-    }
-    const Json& arguments = operation.object->at("inbound_nodes")[mask.call].at("args");
-    for (const GraphLayer& layer : layers_) {
-      const Json& options = layer.object->at("config");
-      const bool masks = (layer.class_name == "Masking" && arguments.size() == 2 &&
-                          options.value("mask_value", Json()) == arguments[1]) ||
-                         (layer.class_name == "Embedding" && options.value("mask_zero", Json()) == true &&
-                          arguments.size() == 2 && arguments[1] == 0);
-      for (const GraphCall& made : layer.calls) {
-        if (masks && made.inputs == call.inputs) return;
-      }
-    }
-    here.unsupported("a mask that neither Masking nor Embedding makes is not supported");
+    return call_for_all(*layer.layer, inputs, call);
   }
 
   const SymbolicTensor& tensor_of(const GraphValue& value) const {

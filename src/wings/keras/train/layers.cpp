@@ -62,6 +62,11 @@ void take_fixed(Json& config, const KerasClass& keras, const FilePlace& place) {
 
 Layer read_nested(const Json& object, const Shape& input, std::string& dtype, const FilePlace& place, int depth);
 
+// Returns whether an option is a layer.
+bool is_layer_option(std::string_view key) {
+  return key == "layer" || key == "backward_layer" || key == "cell";
+}
+
 OptionValue option_of(const std::string& key, const Json& value, const FilePlace& place) {
   if (ends_with(key, "_initializer")) return initializer_of(value, place / key);
   if (ends_with(key, "_regularizer")) return regularizer_of(value, place / key);
@@ -132,10 +137,14 @@ Layer read_nested(const Json& object, const Shape& input, std::string& dtype, co
   const bool last = found.has_format && takes_channels_last(config, place);
   LayerConfig options;
   for (const auto& [key, value] : config.items()) {
-    if (key == "layer" || key == "cell") {
+    if (is_layer_option(key) && !value.is_null()) {
       const bool steps = (found.name == "TimeDistributed" || key == "cell") && !input.empty();
       const Shape inner = steps ? Shape(input.begin() + 1, input.end()) : input;
-      options.emplace_back(key, std::vector<Layer>{read_nested(value, inner, dtype, place, depth + 1)});
+      const Layer made = read_nested(value, inner, dtype, place / key, depth + 1);
+      if (!made.trainable() && trainable == true) {
+        place.unsupported(key, " is frozen and the layer around it is not, which is not supported");
+      }
+      options.emplace_back(key, std::vector<Layer>{made});
     } else {
       options.emplace_back(key, option_of(key, value, place));
     }
@@ -166,7 +175,10 @@ Json write_layer(const Layer& layer, const Shape& input, const std::string& dtyp
     if (const auto* const layers = std::get_if<std::vector<Layer>>(&value)) {
       const bool steps = (told->type == "TimeDistributed" || key == "cell") && !input.empty();
       const Shape inner = steps ? Shape(input.begin() + 1, input.end()) : input;
-      config[key] = write_layer(layers->front().named("inner"), inner, dtype, place);
+      const Layer& nested = layers->front();
+      config[key] = write_layer(nested.name().empty() ? nested.named("inner") : nested, inner, dtype, place);
+    } else if (is_layer_option(key)) {
+      continue;  // there is none
     } else {
       config[key] = json_of(value, place / key);
     }

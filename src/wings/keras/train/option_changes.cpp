@@ -20,15 +20,6 @@ void require(Json& config, const char* key, const Json& wanted, const FilePlace&
   if (value != wanted) place.unsupported(key, " = ", brief(value), " is not supported, only ", brief(wanted));
 }
 
-// Removes the marks of objects that a file has several times.
-Json without_marks(Json value) {
-  if (value.is_object()) value.erase("shared_object_id");
-  if (value.is_structured()) {
-    for (Json& each : value) each = without_marks(std::move(each));
-  }
-  return value;
-}
-
 // Returns the axes of an option, which is a number or a list; of `rank` dimensions, the batch's included.
 std::vector<int64_t> axes_of(Json& config, int64_t rank, const FilePlace& place) {
   const Json value = taken(config, "axis");
@@ -134,27 +125,12 @@ void write_global_1d(Json& config, const Shape& /*input*/, const FilePlace& /*pl
   config["data_format"] = taken(config, "channels_first") == true ? "channels_first" : "channels_last";
 }
 
-void read_recurrent(Json& config, const Shape& /*input*/, const FilePlace& place) {
-  require(config, "zero_output_for_mask", false, place);
+void read_bidirectional(Json& config, const Shape& /*input*/, const FilePlace& /*place*/) {
+  if (config.value("merge_mode", Json()).is_null()) config["merge_mode"] = "none";
 }
 
-void read_bidirectional(Json& config, const Shape& /*input*/, const FilePlace& place) {
-  if (config.value("merge_mode", Json()).is_null()) place.unsupported("merge_mode = null is not supported");
-  Json& layer = config["layer"];
-  if (!layer.is_object() || !layer.contains("config")) place.damaged("there is no \"layer\"");
-  const Json turned = taken(config, "backward_layer");
-  layer["config"].erase("zero_output_for_mask");  // Bidirectional sets it, here as there
-  if (turned.is_null()) return;
-  const auto rest = [&](Json object) {
-    object = without_marks(std::move(object));
-    Json options = object.value("config", Json::object());
-    for (const char* const key : {"name", "go_backwards", "zero_output_for_mask", "trainable"}) options.erase(key);
-    return Json{object.value("class_name", Json()), options};
-  };
-  const bool backwards = layer["config"].value("go_backwards", false);
-  if (rest(layer) != rest(turned) || member(turned, "config", place).value("go_backwards", backwards) == backwards) {
-    place.unsupported("backward_layer is not the layer in the other direction, which is not supported");
-  }
+void write_bidirectional(Json& config, const Shape& /*input*/, const FilePlace& /*place*/) {
+  if (config["merge_mode"] == "none") config["merge_mode"] = nullptr;
 }
 
 void read_dot(Json& config, const Shape& /*input*/, const FilePlace& /*place*/) {

@@ -18,9 +18,9 @@ void read_border(Json& config, const Shape& input, const FilePlace& place);
 void write_border(Json& config, const Shape& input, const FilePlace& place);
 void read_global_1d(Json& config, const Shape& input, const FilePlace& place);
 void write_global_1d(Json& config, const Shape& input, const FilePlace& place);
-void read_recurrent(Json& config, const Shape& input, const FilePlace& place);
 void read_dot(Json& config, const Shape& input, const FilePlace& place);
 void read_bidirectional(Json& config, const Shape& input, const FilePlace& place);
+void write_bidirectional(Json& config, const Shape& input, const FilePlace& place);
 // Options that hold one number or a list here, and the other form there.
 void read_axes(Json& config, const Shape& input, const FilePlace& place);
 void write_axes(Json& config, const Shape& input, const FilePlace& place);

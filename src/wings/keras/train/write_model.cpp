@@ -21,6 +21,7 @@ std::string dtype_name(torch::ScalarType dtype, const FilePlace& place) {
   if (dtype == torch::kLong) return "int64";
   if (dtype == torch::kInt) return "int32";
   if (dtype == torch::kByte) return "uint8";
+  if (dtype == torch::kBool) return "bool";
   place.unsupported("the dtype ", dtype, " is not supported");
 }
 
@@ -144,7 +145,7 @@ class GraphWriter {
                                           .call = n,
                                           .output = output,
                                           .shape = &call.node->shapes[output],
-                                          .dtype = state_.dtype()};
+                                          .dtype = call.node->dtype == torch::kBool ? torch::kBool : state_.dtype()};
         }
       }
     }
@@ -167,11 +168,15 @@ class GraphWriter {
   }
 
   Json node(const FunctionalPlan::Call& call) const {
-    Json inputs = Json::array();
-    for (const std::size_t value : call.inputs) inputs.push_back(tensor(value));
-    Json arguments = inputs.size() == 1 ? inputs : Json::array({inputs});
+    const std::size_t count = call.node->tensors();
+    Json inputs = Json::array(), masks = Json::array();
+    for (std::size_t i = 0; i < count; ++i) inputs.push_back(tensor(call.inputs[i]));
+    for (std::size_t i = count; i < call.inputs.size(); ++i)
+      masks[call.node->masked[i - count]] = tensor(call.inputs[i]);
     Json named = Json::object();
+    if (!masks.empty()) named["mask"] = count == 1 ? masks[0] : masks;
     if (call.node->training) named["training"] = *call.node->training;
+    Json arguments = count == 1 ? inputs : Json::array({inputs});
     return {{"args", std::move(arguments)}, {"kwargs", std::move(named)}};
   }
 
@@ -201,11 +206,14 @@ class GraphWriter {
   // Arithmetic is a function of Keras', whose numbers are arguments.
   Json write_operation(std::size_t index) const {
     const Layer& layer = plan_.layers[index].layer;
-    const auto* const sides = std::any_cast<OperationSides>(&layer.kind().options());
+    const OperationSides tensor_alone(1);
+    const auto* const any = std::any_cast<AnyOptions>(&layer.kind().options());
+    const auto* const sides = any != nullptr ? &tensor_alone : std::any_cast<OperationSides>(&layer.kind().options());
     if (sides == nullptr)
       place_.unsupported("the operation \"", layer.name(), "\" (", layer.type(), ") is not supported");
     const std::string name(layer.type() == "Divide" ? "TrueDivide" : layer.type());
     Json object = object_json("keras.src.ops.numpy", name, {{"name", layer.name()}});
+    if (any != nullptr) object["config"].update({{"axis", any->axis}, {"keepdims", any->keepdims}});
     object["name"] = layer.name();
     object["inbound_nodes"] = Json::array();
     for (const std::size_t number : plan_.layers[index].calls) {

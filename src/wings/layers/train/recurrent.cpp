@@ -1,7 +1,5 @@
 // LSTM and GRU. Whole sequences go through LibTorch's kernels; with a mask the cells are called step by step, and a
 // step that does not count leaves the state as it is.
-#include "wings/layers/train/recurrent.h"
-
 #include <ATen/Functions.h>
 
 #include "cohort/train/layers/recurrent.h"
@@ -11,6 +9,32 @@
 namespace cohort {
 
 namespace {
+
+enum class RecurrentCell { kLstm, kGru };
+
+// The part that the two have in common.
+struct Recurrence {
+  RecurrentCell cell = RecurrentCell::kLstm;
+  int64_t units = 0;
+  bool return_sequences = false;
+  bool go_backwards = false;
+  bool use_bias = true;
+  bool unit_forget_bias = false;
+  bool zero_where_masked = false;  // the output of a masked step is zeros, not the state
+  Initializer kernel_initializer = Initializer::kGlorotUniform;
+  Initializer recurrent_initializer = Initializer::kOrthogonal;
+  Initializer bias_initializer = Initializer::kZeros;
+  Regularizer kernel_regularizer = {};
+  Regularizer recurrent_regularizer = {};
+  Regularizer bias_regularizer = {};
+  Constraint kernel_constraint = {};
+  Constraint recurrent_constraint = {};
+  Constraint bias_constraint = {};
+
+  std::string_view type() const { return cell == RecurrentCell::kLstm ? "LSTM" : "GRU"; }
+  // Returns the number of rows of the weights.
+  int64_t rows() const { return (cell == RecurrentCell::kLstm ? 4 : 3) * units; }
+};
 
 class RecurrentModule final : public LayerModule, public ConstrainedLayer {
  public:
@@ -68,7 +92,9 @@ class RecurrentModule final : public LayerModule, public ConstrainedLayer {
       }
       if (recurrence_.return_sequences) outputs.push_back(recurrence_.zero_where_masked ? state * here : state);
     }
-    return recurrence_.return_sequences ? at::stack(outputs, 1) : state;
+    if (recurrence_.return_sequences) return at::stack(outputs, 1);
+    const int64_t last = recurrence_.go_backwards ? 0 : steps - 1;
+    return recurrence_.zero_where_masked ? state * counts.select(1, last) : state;
   }
 
   torch::Tensor mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) override {
@@ -125,6 +151,20 @@ class RecurrentModule final : public LayerModule, public ConstrainedLayer {
   torch::Tensor input_weight_, state_weight_, input_bias_, state_bias_;
 };
 
+class RecurrentKind final : public LayerKind {
+ public:
+  explicit RecurrentKind(Recurrence recurrence);
+  std::string_view type() const override { return recurrence_.type(); }
+  std::string_view base_name() const override { return recurrence_.cell == RecurrentCell::kLstm ? "lstm" : "gru"; }
+  Shape output_shape(const BuildContext& context) const override;
+  std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
+    return std::make_shared<RecurrentModule>(recurrence_, context);
+  }
+
+ private:
+  Recurrence recurrence_;
+};
+
 template <typename Options>
 Recurrence recurrence_of(RecurrentCell cell, const Options& options) {
   return {.cell = cell,
@@ -132,6 +172,7 @@ Recurrence recurrence_of(RecurrentCell cell, const Options& options) {
           .return_sequences = options.return_sequences,
           .go_backwards = options.go_backwards,
           .use_bias = options.use_bias,
+          .zero_where_masked = options.zero_output_for_mask,
           .kernel_initializer = options.kernel_initializer,
           .recurrent_initializer = options.recurrent_initializer,
           .bias_initializer = options.bias_initializer,
@@ -142,8 +183,6 @@ Recurrence recurrence_of(RecurrentCell cell, const Options& options) {
           .recurrent_constraint = options.recurrent_constraint,
           .bias_constraint = options.bias_constraint};
 }
-
-}  // namespace
 
 RecurrentKind::RecurrentKind(Recurrence recurrence) : recurrence_(std::move(recurrence)) {
   if (recurrence_.units <= 0) fail_option(type(), "units must be positive, got ", recurrence_.units);
@@ -159,9 +198,7 @@ Shape RecurrentKind::output_shape(const BuildContext& context) const {
   return {recurrence_.units};
 }
 
-std::shared_ptr<LayerModule> RecurrentKind::build(const BuildContext& context) const {
-  return std::make_shared<RecurrentModule>(recurrence_, context);
-}
+}  // namespace
 
 Layer LSTM(const LSTMOptions& options) {
   Recurrence recurrence = recurrence_of(RecurrentCell::kLstm, options);

@@ -55,6 +55,33 @@ TEST(Functional, ComputesItsGraph) {
   EXPECT_TRUE(torch::allclose(outputs[1].second, 2.0 * wanted.slice(1, 1, 3) - 1.0, 0.0, 1e-12));
 }
 
+// A mask may be made of any tensors, and takes the place of the one that comes with the input.
+TEST(Functional, CallsMayHaveMasks) {
+  torch::manual_seed(3);
+  const SymbolicTensor x = Input({4, 3}, {.name = "x"}), ids = Input({4}, {.dtype = torch::kLong, .name = "ids"});
+  const Layer lstm = LSTM(5);
+  const SymbolicTensor known = not_equal(ids, 0), there = any(not_equal(x, -1.0), -1);
+  EXPECT_EQ(there.shape(), (Shape{4}));
+  EXPECT_EQ(there.dtype(), torch::kBool);
+  const SymbolicTensor mask = logical_and(known, logical_or(known, there));
+  Functional model({x, ids}, {{"given", lstm(x, SymbolicCall{.masks = {mask}})}, {"plain", lstm(Masking(-1.0)(x))}},
+                   kDouble);
+  torch::Tensor values = rows(8, 3).view({2, 4, 3});
+  values.slice(1, 2, 3).fill_(-1.0);
+  const torch::Tensor words = torch::tensor({{1, 2, 3, 0}, {0, 1, 1, 0}});
+  const NamedTensors outputs = model({{"x", values}, {"ids", words}});
+  Functional masked(x, lstm(Masking(-1.0)(x)), kDouble);
+  torch::Tensor hidden = values.clone();
+  EXPECT_TRUE(torch::allclose(outputs[1].second, masked(hidden)));
+  hidden = rows(8, 3).view({2, 4, 3});
+  hidden.slice(1, 2, 3).fill_(-1.0);
+  hidden.masked_fill_(words.eq(0).unsqueeze(-1), -2.0);
+  Functional by_number(x, lstm(Masking(-2.0)(x)), kDouble);
+  EXPECT_TRUE(torch::allclose(outputs[0].second, by_number(hidden)));
+  expect_error<InvalidArgument>([&] { lstm(x, SymbolicCall{.masks = {mask, mask}}); }, "2 masks for 1 tensors");
+  expect_error<InvalidArgument>([&] { any(x, 0); }, "the dimension is 0");
+}
+
 // Keras 3.15.1: [l.name for l in keras.Model([b, a], {...}).layers], whose branches have different depths.
 TEST(Functional, LayersHaveKerasOrder) {
   const OneDeviceStrategy strategy("/CPU:0");

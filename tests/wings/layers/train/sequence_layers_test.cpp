@@ -1,4 +1,4 @@
-// Layers of sequences: LSTM, GRU, Bidirectional, TimeDistributed, Masking, and the masks that pass through a model.
+// Layers of sequences: LSTM, GRU, TimeDistributed, Masking, and the masks that pass through a model.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -60,15 +60,19 @@ TEST(RecurrentTest, TheBiasOfAnLstmLearnsOnce) {
   EXPECT_DOUBLE_EQ(gru.module->penalty().item<double>(), 0.5 * 24);
 }
 
-TEST(BidirectionalTest, GivesZerosAtMaskedSteps) {
+TEST(RecurrentTest, MaskedStepsMayGiveZeros) {
   torch::manual_seed(8);
   const torch::Tensor x = random({2, 5, 3});
   const torch::Tensor mask = torch::tensor({{1, 0, 1, 0, 0}, {0, 0, 1, 1, 1}}).to(torch::kBool);
-  const Built layer = build(Bidirectional(LSTM({.units = 4, .return_sequences = true})), {5, 3});
-  const torch::Tensor y = layer.module->forward_masked(x, mask);
-  EXPECT_EQ(y.index({mask.logical_not()}).abs().sum().item<double>(), 0.0);
-  const torch::Tensor counted = x[0].index_select(0, torch::tensor({0, 2})).unsqueeze(0);
-  expect_close(y[0].index_select(0, torch::tensor({0, 2})), layer(counted)[0]);
+  torch::manual_seed(9);
+  const Built zeros = build(LSTM({.units = 4, .return_sequences = true, .zero_output_for_mask = true}), {5, 3});
+  torch::manual_seed(9);
+  const Built last = build(LSTM({.units = 4, .zero_output_for_mask = true}), {5, 3});
+  torch::manual_seed(9);
+  const Built states = build(LSTM({.units = 4, .return_sequences = true}), {5, 3});
+  const torch::Tensor wanted = states.module->forward_masked(x, mask) * mask.unsqueeze(-1);
+  expect_close(zeros.module->forward_masked(x, mask), wanted);
+  expect_close(last.module->forward_masked(x, mask), wanted.select(1, 4));
 }
 
 TEST(MaskTest, BatchNormLeavesMaskedStepsOut) {
@@ -138,30 +142,6 @@ TEST(RecurrentTest, BackwardsIsTheReversedSequence) {
   expect_close(backwards(x), forwards(x.flip({1})));
   const torch::Tensor mask = torch::tensor({{1, 1, 0, 0, 1}, {1, 0, 1, 1, 1}}).to(torch::kBool);
   expect_close(backwards.module->forward_masked(x, mask), forwards.module->forward_masked(x.flip({1}), mask.flip({1})));
-}
-
-TEST(BidirectionalTest, MergesBothDirections) {
-  torch::manual_seed(5);
-  using Merge = BidirectionalOptions::Merge;
-  const torch::Tensor x = random({2, 5, 3});
-  const Built both = build(Bidirectional(LSTM({.units = 4, .return_sequences = true})), {5, 3});
-  expect_shape(both, {5, 3});
-  torch::nn::LSTM own(torch::nn::LSTMOptions(3, 4).batch_first(true).bidirectional(true));
-  own->to(torch::kDouble);
-  {
-    const torch::NoGradGuard no_grad;
-    for (auto& item : own->named_parameters()) {
-      const std::string suffix = "_reverse";
-      const bool back = item.key().ends_with(suffix);
-      const std::string name = back ? item.key().substr(0, item.key().size() - suffix.size()) : item.key();
-      item.value().copy_(both[(back ? "backward." : "forward.") + name]);
-    }
-  }
-  expect_close(both(x), std::get<0>(own->forward(x)));
-  for (const Merge merge : {Merge::kSum, Merge::kMul, Merge::kAve}) {
-    expect_shape(build(Bidirectional(GRU(4), {.merge_mode = merge}), {5, 3}), {5, 3});
-  }
-  expect_error<InvalidArgument>([] { Bidirectional(Dense(3)); }, "wants an LSTM or a GRU, got a Dense");
 }
 
 TEST(TimeDistributedTest, AppliesTheLayerToEachStep) {
