@@ -113,7 +113,27 @@ def models():
                              backward_layer=layers.RNN(layers.LSTMCell(3, activation="relu")), merge_mode="sum"),
         layers.Dense(2),
     ], "mse", keras.optimizers.Adam(0.01), None, rng.permutation(30).reshape(5, 6).astype("int32"), numbers(5, 2)
+    yield "heads", attending_graph(), "mse", keras.optimizers.SGD(0.05, momentum=0.5), None, {
+        "ids": np.where(rng.uniform(size=(6, 5)) < 0.7, rng.permutation(39)[:30].reshape(6, 5) + 1, 0), "context": held(numbers(6, 4, 3)),
+        "keys": numbers(6, 4, 2)
+    }, numbers(6, 2)
     yield "masks", masked_graph(), "mse", keras.optimizers.SGD(0.05), None, {"series": held(numbers(6, 5, 3)), "flags": rng.integers(0, 3, (6, 5))}, numbers(6, 2)
+
+
+def attending_graph():
+    """Attention of two and three inputs, with the masks that Keras has for them: its MultiHeadAttention ends those of its inputs."""
+    ids, context, keys = keras.Input((5,), dtype="int32", name="ids"), keras.Input((4, 3), name="context"), keras.Input((4, 2), name="keys")
+    words = layers.Embedding(40, 6, mask_zero=True)(ids)
+    itself = layers.MultiHeadAttention(2, 3, name="itself")(words, words, use_causal_mask=True)
+    joined = layers.LayerNormalization()(layers.Add()([words, itself]))
+    seen = keras.ops.any(keras.ops.not_equal(context, -1.0), axis=-1)
+    allowed = layers.Reshape((5, 4))(layers.Dense(20, activation="relu")(layers.Flatten()(context)))
+    crossed = layers.MultiHeadAttention(2, 2, value_dim=4, output_shape=7, use_bias=False, name="crossed")(
+        joined, value=context, key=keys, value_mask=seen, attention_mask=keras.ops.not_equal(allowed, 0.0))
+    scored, scores = layers.MultiHeadAttention(3, 2, name="scored")(itself, context, return_attention_scores=True)
+    dotted = layers.Attention(use_scale=True)([scored, layers.Dense(6)(context)], use_causal_mask=True)
+    pooled = [layers.GlobalAveragePooling1D()(each) for each in (joined, crossed, scored, itself, dotted)]
+    return keras.Model([ids, context, keys], layers.Dense(2, name="y")(layers.Concatenate()([*pooled, layers.GlobalMaxPooling2D(data_format="channels_first")(scores)])), name="heads")
 
 
 def held(series):

@@ -51,7 +51,7 @@ class KerasReference : public ::testing::Test {
   }
 
   static std::vector<std::string> names() {
-    return {"dense", "image", "words", "steps", "shapes", "volume", "graph", "both", "masks"};
+    return {"dense", "image", "words", "steps", "shapes", "volume", "graph", "both", "masks", "heads"};
   }
   static json fact(const std::string& name) { return json::parse(read_file(*folder_ / (name + ".json"))); }
   static NamedTensors columns(const json& facts) {

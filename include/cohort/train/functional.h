@@ -107,6 +107,8 @@ struct SymbolicCall {
   // The masks of the inputs in their order, boolean, [batch, steps], instead of those of the layers before. Nothing:
   // the input has the mask that comes with it.
   std::vector<std::optional<SymbolicTensor>> masks = {};
+  // The keys that each query sees, boolean, [batch, queries, keys]: of MultiHeadAttention.
+  std::optional<SymbolicTensor> attention_mask = std::nullopt;
 };
 
 // Behind Layer::operator(). InvalidArgument: the layer takes other inputs, or has several outputs, or there are more

@@ -1,5 +1,6 @@
 // Tells files of the layers of this wing.
 #include "base/extension.h"
+#include "cohort/train/layers/attention.h"
 #include "cohort/train/layers/dot_attention.h"
 #include "cohort/train/layers/merging.h"
 #include "train/layers/layer_row.h"
@@ -11,6 +12,9 @@ inline constexpr auto option_names(DotProductAttentionOptions::ScoreMode /*of*/)
   return std::to_array<std::string_view>({"dot", "concat"});
 }
 
+inline constexpr auto option_names(MultiHeadAttentionOptions::Masks /*of*/) {
+  return std::to_array<std::string_view>({"zeros", "keras3"});
+}
 inline constexpr auto option_names(BidirectionalOptions::Merge /*of*/) {
   return std::to_array<std::string_view>({"concat", "sum", "mul", "ave", "none"});
 }
@@ -90,6 +94,7 @@ void install_functional() {
   extend(layer_row<MergeOptions>("Minimum", Minimum));
   extend(layer_row<DotOptions>("Dot", Dot));
   extend(layer_row<DotProductAttentionOptions>("DotProductAttention", DotProductAttention));
+  extend(layer_row<MultiHeadAttentionOptions>("MultiHeadAttention", MultiHeadAttention));
   extend(layer_row<AdditiveAttentionOptions>("AdditiveAttention", AdditiveAttention));
   extend(layer_row<SimpleRNNOptions>("SimpleRNN", SimpleRNN));
   extend(layer_row<SimpleRNNCellOptions>("SimpleRNNCell", SimpleRNNCell));

@@ -1,6 +1,5 @@
 // Tells files of the layers of this wing.
 #include "base/extension.h"
-#include "cohort/train/layers/attention.h"
 #include "cohort/train/layers/layer_normalization.h"
 #include "cohort/train/layers/more_convolutions.h"
 #include "cohort/train/layers/noise.h"
@@ -145,7 +144,6 @@ void install_layers() {
   extend(layer_row<RMSNormalizationOptions>("RMSNormalization", RMSNormalization));
   extend(layer_row<GroupNormalizationOptions>("GroupNormalization", GroupNormalization));
   extend(layer_row<UnitNormalizationOptions>("UnitNormalization", UnitNormalization));
-  extend(layer_row<MultiHeadAttentionOptions>("MultiHeadAttention", MultiHeadAttention));
   extend(layer_row<LSTMOptions>("LSTM", LSTM));
   extend(layer_row<GRUOptions>("GRU", GRU));
   extend(layer_row<ReLUOptions>("ReLU", ReLU));

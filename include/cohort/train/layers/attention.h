@@ -7,20 +7,27 @@
 #include <memory>
 #include <string>
 
-#include "cohort/train/layers/layer.h"
+#include "cohort/train/layers/graph_layer.h"
 
 namespace cohort {
 
 class AttentionState;
 
 struct MultiHeadAttentionOptions {
-  int64_t num_heads = 0;         // needed
-  int64_t key_dim = 0;           // size of a head's queries and keys; needed
-  int64_t value_dim = 0;         // size of a head's values; 0: key_dim
-  int64_t output_dim = 0;        // size of the output; 0: the query's
-  double dropout = 0.0;          // the share of scores that are set to zero while training; in [0, 1)
-  bool use_bias = true;          // biases are added
-  bool use_causal_mask = false;  // a step sees none behind it
+  // The result for a query that sees no key. kZeros: zeros, and the output's bias. kKeras3: with dropout or with scores
+  // the same, else the mean of all values. In a functional model kKeras3 also ends the masks of the inputs: layers that
+  // are called after it do not get them, as in Keras 3.
+  enum class Masks { kZeros, kKeras3 };
+
+  int64_t num_heads = 0;                 // needed
+  int64_t key_dim = 0;                   // size of a head's queries and keys; needed
+  int64_t value_dim = 0;                 // size of a head's values; 0: key_dim
+  int64_t output_dim = 0;                // size of the output; 0: the query's
+  double dropout = 0.0;                  // the share of scores that are set to zero while training; in [0, 1)
+  bool use_bias = true;                  // biases are added
+  bool use_causal_mask = false;          // a step sees none behind it
+  bool return_attention_scores = false;  // the scores are a second output, [batch, heads, queries, keys]
+  Masks masks = Masks::kZeros;           // the result for a query that sees no key
   Initializer kernel_initializer = Initializer::kGlorotUniform;  // the initial values of the weights
   Initializer bias_initializer = Initializer::kZeros;            // the initial values of the biases
   Regularizer kernel_regularizer = {};                           // the weights' cost in the loss
@@ -58,19 +65,24 @@ struct AttentionOutput {
 
 // The module of MultiHeadAttention, for modules of your own that attend to something else than their input. Its
 // parameters are query.weight, key.weight, value.weight, output.weight ([outputs, inputs], LibTorch's) and the biases.
-class Attention final : public LayerModule {
+class Attention final : public GraphLayerModule {
  public:
+  // The sizes of the last dimensions of the inputs.
+  struct Sizes {
+    int64_t query;  // queries
+    int64_t value;  // values
+    int64_t key;    // keys
+  };
   // The library uses this: make_attention() makes attentions.
-  Attention(const MultiHeadAttentionOptions& options, int64_t query_dim, int64_t value_dim, torch::ScalarType dtype,
-            std::string name);
+  Attention(const MultiHeadAttentionOptions& options, const Sizes& sizes, torch::ScalarType dtype, std::string name);
   ~Attention() override;
 
   // Computes attention. A query that sees no key gets zeros (and the output's bias), and so are its scores: as with
   // LibTorch from 2.5 on, and with Keras 3 where it gives the scores.
   AttentionOutput attend(const AttentionInputs& inputs);
 
-  torch::Tensor forward(const torch::Tensor& x) override;
-  torch::Tensor forward_masked(const torch::Tensor& x, const torch::Tensor& mask) override;
+  // Takes queries, values and keys as the layer does. A mask behind those of the inputs is the attention_mask.
+  LayerValues forward_values(const LayerValues& inputs) override;
   torch::Tensor mask_of(const torch::Tensor& x, const torch::Tensor& mask) override;
   torch::Tensor penalty() const override;
 
@@ -83,8 +95,10 @@ class Attention final : public LayerModule {
 std::shared_ptr<Attention> make_attention(const MultiHeadAttentionOptions& options, int64_t query_dim,
                                           int64_t value_dim, torch::ScalarType dtype = torch::kFloat);
 
-// Makes self-attention of sequences, [batch, steps, size] -> [batch, steps, output_dim] (Vaswani et al., 2017). A mask
-// of the input hides its steps.
+// Makes attention of queries [batch, queries, size], values [batch, keys, size] and, as a third input, keys [batch,
+// keys, size]; without them the values are the keys, and one input attends to itself. Returns [batch, queries,
+// output_dim] (Vaswani et al., 2017). The masks of the inputs hide their steps. SymbolicCall::attention_mask hides keys
+// from queries. InvalidArgument: an option or the shape of an input does not fit.
 Layer MultiHeadAttention(const MultiHeadAttentionOptions& options);
 
 }  // namespace cohort

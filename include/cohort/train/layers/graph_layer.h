@@ -13,7 +13,7 @@ namespace cohort {
 // What goes between the layers of a functional model.
 struct LayerValues {
   std::vector<torch::Tensor> tensors = {};  // [batch, ...] each
-  std::vector<torch::Tensor> masks = {};    // one a tensor, [batch, steps]; undefined for none
+  std::vector<torch::Tensor> masks = {};    // one a tensor, [batch, steps], undefined for none; then an attention_mask
 };
 
 // The module of such a layer.
@@ -37,6 +37,11 @@ class GraphLayerKind : public LayerKind {
   // Makes the module, after output_shapes() has passed.
   virtual std::shared_ptr<GraphLayerModule> build_for(const BuildContext& context,
                                                       const std::vector<Shape>& inputs) const = 0;
+
+  // Returns whether a call may have a mask of keys for each query besides those of its inputs.
+  virtual bool takes_attention_mask() const { return false; }
+  // Returns whether layers that are called after it do not get the masks of its inputs.
+  virtual bool ends_masks() const { return false; }
 
   Shape output_shape(const BuildContext& context) const final;
   std::shared_ptr<LayerModule> build(const BuildContext& context) const final {

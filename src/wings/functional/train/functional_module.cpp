@@ -33,7 +33,7 @@ FunctionalModule::FunctionalModule(std::shared_ptr<const FunctionalPlan> plan, s
 bool FunctionalModule::is_plain(std::size_t call) const {
   const FunctionalPlan::Planned& layer = plan_->layers[plan_->calls[call].layer];
   const auto& module = children_[plan_->calls[call].layer].module;
-  return layer.calls.size() == 1 && plan_->calls[call].node->masked.empty() &&
+  return layer.calls.size() == 1 && plan_->calls[call].node->masked.empty() && plan_->calls[call].unmasked.empty() &&
          dynamic_cast<LayerModule*>(module.get()) != nullptr &&
          dynamic_cast<GraphLayerModule*>(module.get()) == nullptr;
 }
@@ -124,7 +124,9 @@ LayerValues FunctionalModule::forward_values(const LayerValues& inputs) const {
         own.tensors.push_back(values[call.inputs[i]]);
         own.masks.push_back(masks[call.inputs[i]]);
       }
+      for (const std::size_t i : call.unmasked) own.masks[i] = torch::Tensor();
       for (std::size_t i = count; i < call.inputs.size(); ++i) {
+        own.masks.resize(std::max(count, call.node->masked[i - count] + 1));
         own.masks[call.node->masked[i - count]] = values[call.inputs[i]];
       }
       LayerValues made = children_[call.layer].call(own);
@@ -216,10 +218,11 @@ void FunctionalModule::visit(const std::vector<torch::Tensor>& inputs, const Lay
   values.resize(plan_->values);
   for (std::size_t c = 0; c < plan_->calls.size(); ++c) {
     const FunctionalPlan::Call& call = plan_->calls[c];
-    std::vector<torch::Tensor> own, masks(call.node->tensors());
+    const std::size_t count = call.node->tensors();
+    std::vector<torch::Tensor> own, masks(count + 1);
     for (std::size_t i = 0; i < call.inputs.size(); ++i) {
       const torch::Tensor& value = values[call.inputs[i]];
-      i < masks.size() ? own.push_back(value) : void(masks[call.node->masked[i - masks.size()]] = value);
+      i < count ? own.push_back(value) : void(masks[call.node->masked[i - count]] = value);
     }
     const std::vector<torch::Tensor> made = visitor(c, own, [&](const std::vector<torch::Tensor>& x) {
       return children_[call.layer].call({.tensors = x, .masks = masks}).tensors;

@@ -106,7 +106,7 @@ std::map<const void*, std::size_t> Planner::depths_of_layers(std::map<std::size_
     const SymbolicNode* const node = plan_.calls[i].node.get();
     const std::size_t depth = std::max(of_calls[node], of_layers[node->key]);
     of_layers[node->key] = depth;
-    of_calls[node] = depth;
+    of_calls[node] = plan_.calls[i].depth = depth;
     for (std::size_t j = 0; j < node->inputs.size(); ++j) {
       const std::size_t value = plan_.calls[i].inputs[j];
       std::size_t& before = value < plan_.inputs.size() ? of_inputs[value] : of_calls[node->inputs[j].node().get()];
@@ -173,6 +173,25 @@ void check_modes(const FunctionalPlan& plan, const std::string& speaker) {
     if (call.node->training == planned.training) continue;
     fail<InvalidArgument>(speaker, "the layer \"", planned.layer.name(),
                           "\" is called several times, with training set in different ways; give all calls the same");
+  }
+}
+
+// Ends the masks of the inputs of layers that do so. A call that is nearer to the outputs comes later in Keras.
+void end_masks(FunctionalPlan& plan) {
+  std::map<std::size_t, std::size_t> ended;  // values, with the depth of the first call that ends their masks
+  for (const FunctionalPlan::Call& call : plan.calls) {
+    const auto* const graph = dynamic_cast<const GraphLayerKind*>(&call.node->layer.kind());
+    if (graph == nullptr || !graph->ends_masks()) continue;
+    for (std::size_t i = 0; i < call.node->tensors(); ++i) {
+      std::size_t& first = ended[call.inputs[i]];
+      first = std::max(first, call.depth);
+    }
+  }
+  for (FunctionalPlan::Call& call : plan.calls) {
+    for (std::size_t i = 0; i < call.node->tensors(); ++i) {
+      const auto found = ended.find(call.inputs[i]);
+      if (found != ended.end() && call.depth < found->second) call.unmasked.push_back(i);
+    }
   }
 }
 
@@ -251,6 +270,7 @@ FunctionalPlan make_plan(const std::string& name, const std::vector<SymbolicTens
   planner.add_inputs();
   for (const auto& [output_name, output] : plan.outputs) planner.add_output(output);
   planner.order_layers();
+  end_masks(plan);
   name_all(plan);
   check_modes(plan, speaker);
   list_connections(plan);

@@ -27,6 +27,8 @@ struct FunctionalPlan {
     std::shared_ptr<const detail::SymbolicNode> node;
     std::vector<std::size_t> inputs = {};
     std::size_t first = 0;
+    std::size_t depth = 0;                   // the length of the longest way to an output
+    std::vector<std::size_t> unmasked = {};  // tensors that come without the masks that they have
   };
 
   std::string name;

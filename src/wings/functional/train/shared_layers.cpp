@@ -112,7 +112,7 @@ FunctionalModule::Child LayersOfPlan::child(std::size_t layer, std::size_t repli
     module = std::dynamic_pointer_cast<LayerModule>(made_[layer][replica]);
   } else if (const auto* const graph = dynamic_cast<const GraphLayerKind*>(&planned.node->layer.kind())) {
     std::vector<Shape> shapes;
-    for (const SymbolicTensor& input : planned.node->inputs) shapes.push_back(input.shape());
+    for (std::size_t i = 0; i < planned.node->tensors(); ++i) shapes.push_back(planned.node->inputs[i].shape());
     module = graph->build_for(context_of(planned), shapes);
   } else {
     module = planned.node->layer.kind().build(context_of(planned));

@@ -41,6 +41,14 @@ std::vector<SymbolicTensor> note_call_with(detail::SymbolicNode node, const Symb
     node.inputs.push_back(*call.masks[i]);
     node.masked.push_back(i);
   }
+  if (call.attention_mask) {
+    const auto* const graph = dynamic_cast<const GraphLayerKind*>(&node.layer.kind());
+    if (graph == nullptr || !graph->takes_attention_mask()) {
+      fail<InvalidArgument>("[model] ", name_of(node.layer), " (", node.layer.type(), "): takes no attention_mask");
+    }
+    node.masked.push_back(node.tensors());
+    node.inputs.push_back(*call.attention_mask);
+  }
   return note_call(std::move(node));
 }
 

@@ -23,7 +23,7 @@ struct SymbolicNode {
   std::vector<Shape> shapes = {};           // of the outputs
   torch::ScalarType dtype = torch::kFloat;
   std::optional<bool> training = std::nullopt;  // the mode that the call keeps to
-  std::vector<std::size_t> masked = {};         // the tensors that the given masks belong to
+  std::vector<std::size_t> masked = {};         // the tensors that the given masks belong to; tensors(): attention_mask
 
   std::size_t tensors() const { return inputs.size() - masked.size(); }
 };

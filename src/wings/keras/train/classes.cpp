@@ -263,6 +263,24 @@ std::vector<KerasClass> merging_classes() {
                                    .elements = [](const LayerConfig& config, const Shape& input) {
                                      return whole_option(config, "use_scale") * last(input);
                                    }}};
+  list.push_back({.name = "MultiHeadAttention",
+                  .type = "MultiHeadAttention",
+                  .fixed = {{"use_gate", "false"}, {"sliding_window", "null"}},
+                  .free = {"seed"},
+                  .read = read_heads,
+                  .write = write_heads,
+                  .weights = {{"query_dense", "query.weight", kToHeads},
+                              {"query_dense", "query.bias", kHeads},
+                              {"key_dense", "key.weight", kToHeads},
+                              {"key_dense", "key.bias", kHeads},
+                              {"value_dense", "value.weight", kToHeads},
+                              {"value_dense", "value.bias", kHeads},
+                              {"output_dense", "output.weight", kFromHeads},
+                              {"output_dense", "output.bias"}},
+                  .parts = "num_heads",
+                  .elements = [](const LayerConfig& config, const Shape& input) {
+                    return last(input) * whole_option(config, "num_heads") * whole_option(config, "key_dim");
+                  }});
   for (const char* const name : {"Concatenate", "Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"}) {
     list.push_back({.name = name, .type = name});
   }

@@ -1,9 +1,8 @@
 // Models that are graphs of layers, in config.json: the layers with their calls, the inputs and the outputs.
 #include <algorithm>
-#include <set>
-#include <tuple>
 
 #include "cohort/train/functional.h"
+#include "wings/keras/train/graph_call.h"
 #include "wings/keras/train/keras_class.h"
 #include "wings/keras/train/model_file.h"
 #include "wings/keras/train/taken_options.h"
@@ -12,27 +11,6 @@
 namespace cohort {
 
 namespace {
-
-// An output of a call of a layer in the file.
-struct GraphValue {
-  std::string layer;
-  std::size_t call = 0;
-  std::size_t output = 0;
-  bool operator==(const GraphValue&) const = default;
-  bool operator<(const GraphValue& other) const {
-    return std::tie(layer, call, output) < std::tie(other.layer, other.call, other.output);
-  }
-};
-
-// A call of a layer.
-struct GraphCall {
-  std::vector<GraphValue> inputs;
-  std::vector<std::optional<GraphValue>> masks;  // those that were given with it, for the inputs in their order
-  // The sides of an operation: numbers; nothing where an input stands.
-  std::vector<std::optional<double>> sides;
-  std::optional<bool> training;
-  bool done = false;
-};
 
 struct GraphLayer {
   std::string name;
@@ -62,9 +40,18 @@ SymbolicTensor any_of(const SymbolicTensor& x, Json config, const FilePlace& her
   return any(x, only.get<int64_t>(), keepdims);
 }
 
+// Keras converts the masks of its Attention, which are tensors already.
+SymbolicTensor as_it_is(const SymbolicTensor& x, Json config, const FilePlace& here) {
+  if (config.is_object()) config.erase("name");
+  TakenOptions(config, here).end();
+  return x;
+}
+
 SymbolicTensor operate(const std::string& name, const std::vector<SymbolicOperand>& sides, const Json& config,
                        const FilePlace& here) {
   if (name == "Negative" && sides.size() == 1 && sides[0].tensor()) return -*sides[0].tensor();
+  if (name == "ConvertToTensor" && sides.size() == 1 && sides[0].tensor())
+    return as_it_is(*sides[0].tensor(), config, here);
   if (name == "Any" && sides.size() == 1 && sides[0].tensor()) return any_of(*sides[0].tensor(), config, here);
   if (sides.size() == 2) {
     if (name == "NotEqual") return not_equal(sides[0], sides[1]);
@@ -84,29 +71,14 @@ SymbolicTensor operate(const std::string& name, const std::vector<SymbolicOperan
       "Negative and NotEqual of tensors and numbers, Any, LogicalOr and LogicalAnd of tensors");
 }
 
-GraphValue value_of(const Json& history, const FilePlace& place) {
-  const bool fits = history.is_array() && history.size() == 3 && history[0].is_string() &&
-                    history[1].is_number_unsigned() && history[2].is_number_unsigned();
-  if (!fits) place.damaged(brief(history), " is not a layer with the numbers of a call and an output");
-  return {.layer = history[0], .call = history[1], .output = history[2]};
-}
-
-bool is_tensor(const Json& value) {
-  return value.is_object() && value.value("class_name", Json()) == "__keras_tensor__";
-}
-
-GraphValue tensor_value(const Json& tensor, const FilePlace& place) {
-  return value_of(member(member(tensor, "config", place), "keras_history", place), place);
-}
-
 // Returns the tensors of a list of places, which is one, a list of them or a dictionary of names.
 std::vector<std::pair<std::string, GraphValue>> named_values(const Json& value, const FilePlace& place) {
   std::vector<std::pair<std::string, GraphValue>> list;
   if (value.is_array() && value.size() == 3 && value[0].is_string()) {
-    list.emplace_back("", value_of(value, place));
+    list.emplace_back("", value_of_history(value, place));
   } else if (value.is_structured()) {
     for (const auto& [name, each] : value.items()) {
-      list.emplace_back(value.is_object() ? name : "", value_of(each, place));
+      list.emplace_back(value.is_object() ? name : "", value_of_history(each, place));
     }
   }
   if (list.empty()) place.damaged(brief(value), " names no tensors");
@@ -161,7 +133,7 @@ class Graph {
                        .is_operation = is_operation(object)};
       const FilePlace here = place_ / ("layer " + brief(layer.name) + " (" + layer.class_name + ")");
       for (const Json& node : member(object, "inbound_nodes", here))
-        layer.calls.push_back(call_of(node, layer.is_operation, here));
+        layer.calls.push_back(read_call(node, layer.is_operation ? "" : layer.class_name, here));
       if (layer.class_name == "InputLayer") layer.calls.resize(1);
       if (!layer.is_operation) classes.push_back(layer.class_name);
       if (!numbers_.emplace(layer.name, layers_.size()).second) here.damaged("there are two layers of that name");
@@ -174,48 +146,12 @@ class Graph {
     }
   }
 
-  static GraphCall call_of(const Json& node, bool of_operation, const FilePlace& here) {
-    GraphCall call;
-    for (const Json& argument : member(node, "args", here)) {
-      for (const Json& each : argument.is_array() ? argument : Json::array({argument})) {
-        if (is_tensor(each)) {
-          call.inputs.push_back(tensor_value(each, here));
-          call.sides.emplace_back();
-        } else if (of_operation && each.is_number()) {
-          call.sides.emplace_back(each.get<double>());
-        } else {
-          here.unsupported("the argument ", brief(each), " is not supported");
-        }
-      }
-    }
-    for (const auto& [key, value] : member(node, "kwargs", here).items()) {
-      // The model's mode takes the place of the call's, so that false says nothing.
-      if (value.is_null() || (key == "training" && value == false)) continue;
-      if (key == "training" && value == true) {
-        call.training = true;
-      } else if (key == "mask" && (is_tensor(value) || value.is_array())) {
-        add_masks(call, value.is_array() ? value : Json::array({value}), here);
-      } else {
-        here.unsupported("the argument ", key, " = ", brief(value), " is not supported");
-      }
-    }
-    return call;
-  }
-
-  static void add_masks(GraphCall& call, const Json& list, const FilePlace& here) {
-    for (const Json& each : list) {
-      call.masks.emplace_back();
-      if (each.is_null()) continue;
-      if (!is_tensor(each)) here.unsupported("the mask ", brief(each), " is not supported");
-      call.masks.back() = tensor_value(each, here);
-    }
-  }
-
   bool is_ready(const GraphCall& call) const {
     return std::all_of(call.inputs.begin(), call.inputs.end(),
                        [&](const GraphValue& value) { return values_.contains(value); }) &&
            std::all_of(call.masks.begin(), call.masks.end(),
-                       [&](const std::optional<GraphValue>& mask) { return !mask || values_.contains(*mask); });
+                       [&](const std::optional<GraphValue>& mask) { return !mask || values_.contains(*mask); }) &&
+           (!call.attention_mask || values_.contains(*call.attention_mask));
   }
 
   // Makes the calls whose inputs are there; false: nothing was left to be made.
@@ -242,13 +178,9 @@ class Graph {
       if (call.inputs.empty()) here.damaged("is called on no tensor");
       std::vector<SymbolicTensor> inputs;
       for (const GraphValue& value : call.inputs) inputs.push_back(values_.at(value));
-      SymbolicCall with{.training = call.training};
-      for (const auto& mask : call.masks) {
-        with.masks.push_back(mask ? std::optional(values_.at(*mask)) : std::nullopt);
-      }
       made = layer.is_operation
                  ? std::vector{operate(layer.class_name, sides_of(call), layer.object->at("config"), here)}
-                 : call_on(layer, inputs, with, here);
+                 : call_on(layer, inputs, call, here);
     }
     for (std::size_t output = 0; output < made.size(); ++output) {
       values_.emplace(GraphValue{layer.name, number, output}, made[output]);
@@ -265,16 +197,28 @@ class Graph {
   }
 
   std::vector<SymbolicTensor> call_on(GraphLayer& layer, const std::vector<SymbolicTensor>& inputs,
-                                      const SymbolicCall& call, const FilePlace& here) {
+                                      const GraphCall& given, const FilePlace& here) {
+    SymbolicCall call{.training = given.training};
+    const auto value = [&](const std::optional<GraphValue>& mask) {
+      return mask ? std::optional(values_.at(*mask)) : std::nullopt;
+    };
+    for (const auto& mask : given.masks) call.masks.push_back(value(mask));
+    call.attention_mask = value(given.attention_mask);
     if (layer.class_name == "Functional" || layer.class_name == "Sequential") {
       if (!layer.model) layer.model = read_model(*layer.object, file_, layer.group + "/", depth_ + 1, here);
       return call_for_all(*layer.model->model, inputs, call);
     }
     const Shape& shape = inputs.front().shape();
     if (!layer.layer) {
-      layer.layer = read_layer(*layer.object, shape, dtype_, place_);
+      Json object = *layer.object;
+      if (!given.options.empty()) object["config"].update(given.options);
+      layer.layer = read_layer(object, shape, dtype_, place_);
       if (config_.value("trainable", true) == false) layer.layer->set_trainable(false);
       require_weights(*layer.layer, shape, file_, layer.group, here);
+    }
+    if (given.options != layer.calls.front().options) {
+      here.unsupported("calls with different arguments are not supported: ", brief(given.options), " and ",
+                       brief(layer.calls.front().options));
     }
     return call_for_all(*layer.layer, inputs, call);
   }

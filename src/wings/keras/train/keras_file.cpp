@@ -135,6 +135,7 @@ void save_model(const Model& model, const std::filesystem::path& file, const Sav
   state->require_built("save_model");
   const FilePlace place("[keras] " + state->name());
   state->finish_steps();
+  require_masks_of_keras(*state, place);
   WrittenModel written = write_model(*state, place);
   const std::vector<BoundWeight> weights = bound_weights_of(model);
   NamedTensors datasets = weights_in_file(model, weights);

@@ -156,10 +156,33 @@ void write_spatial_dropout(Json& config, const Shape& /*input*/, const FilePlace
   config.erase("trainable");
 }
 
-// These two are arguments of the call there.
-void write_attention(Json& config, const Shape& /*input*/, const FilePlace& place) {
-  require(config, "use_causal_mask", false, place);
-  require(config, "return_attention_scores", false, place);
+// These two are arguments of the call there, which the writer of graphs gives it.
+void write_attention(Json& config, const Shape& /*input*/, const FilePlace& /*place*/) {
+  config.erase("use_causal_mask");
+  config.erase("return_attention_scores");
+}
+
+void read_heads(Json& config, const Shape& /*input*/, const FilePlace& place) {
+  const Json axes = taken(config, "attention_axes");
+  if (!axes.is_null() && axes != Json::array({1})) {
+    place.unsupported("attention_axes = ", brief(axes), " is not supported, only [1]");
+  }
+  const Json output = taken(config, "output_shape");
+  if (output.is_array() && output.size() == 1) config["output_dim"] = output[0];
+  if (!output.is_null() && !config.contains("output_dim")) {
+    place.unsupported("output_shape = ", brief(output), " is not supported, only one size");
+  }
+  if (config.value("value_dim", Json()).is_null()) config.erase("value_dim");
+  config["masks"] = "keras3";
+}
+
+void write_heads(Json& config, const Shape& input, const FilePlace& place) {
+  write_attention(config, input, place);
+  config.erase("masks");  // write_model.cpp has seen to it
+  const Json output = taken(config, "output_dim");
+  config["output_shape"] = output == 0 ? Json() : Json::array({output});
+  if (config["value_dim"] == 0) config["value_dim"] = config["key_dim"];
+  config["attention_axes"] = Json::array({1});
 }
 
 void read_softmax(Json& config, const Shape& /*input*/, const FilePlace& /*place*/) {

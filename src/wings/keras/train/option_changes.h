@@ -27,6 +27,8 @@ void write_axes(Json& config, const Shape& input, const FilePlace& place);
 void write_last_only(Json& config, const Shape& input, const FilePlace& place);
 void write_spatial_dropout(Json& config, const Shape& input, const FilePlace& place);
 void write_attention(Json& config, const Shape& input, const FilePlace& place);
+void read_heads(Json& config, const Shape& input, const FilePlace& place);
+void write_heads(Json& config, const Shape& input, const FilePlace& place);
 // Layers that are activations here.
 void read_softmax(Json& config, const Shape& input, const FilePlace& place);
 void read_elu(Json& config, const Shape& input, const FilePlace& place);

@@ -80,6 +80,9 @@ WrittenModel write_sequential(const ModelState& state, const FilePlace& place) {
   Json list = Json::array({input_layer("input_layer", built.input, built.input_dtype, place)});
   Shape shape = built.input;
   for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i].type() == "MultiHeadAttention") {
+      place.unsupported("a Sequential of Keras' does not call a MultiHeadAttention; use a Functional");
+    }
     layers[i].set_trainable(state.entries()[i].trainable);
     list.push_back(write_layer(layers[i], shape, dtype, place));
     shape = state.entries()[i].output.value();
@@ -167,6 +170,16 @@ class GraphWriter {
               {"keras_history", history(value)}}}};
   }
 
+  // Gives the masks of MultiHeadAttention their names, for so many inputs.
+  void name_masks(Json& named, const Json& masks, std::size_t inputs) const {
+    const std::array names = {"query_mask", "value_mask", "key_mask"};
+    for (std::size_t i = 0; i < masks.size(); ++i) {
+      if (masks[i].is_null()) continue;
+      if (i == 0) place_.unsupported("the mask of the query of MultiHeadAttention has no place in Keras' files");
+      named[i == inputs ? "attention_mask" : names.at(i)] = masks[i];
+    }
+  }
+
   Json node(const FunctionalPlan::Call& call) const {
     const std::size_t count = call.node->tensors();
     Json inputs = Json::array(), masks = Json::array();
@@ -174,9 +187,20 @@ class GraphWriter {
     for (std::size_t i = count; i < call.inputs.size(); ++i)
       masks[call.node->masked[i - count]] = tensor(call.inputs[i]);
     Json named = Json::object();
-    if (!masks.empty()) named["mask"] = count == 1 ? masks[0] : masks;
+    const Layer& layer = plan_.layers[call.layer].layer;
+    const bool heads = layer.type() == "MultiHeadAttention";
+    if (heads) {
+      name_masks(named, masks, count);
+    } else if (!masks.empty()) {
+      named["mask"] = count == 1 ? masks[0] : masks;
+    }
+    for (const char* const option : {"use_causal_mask", "return_attention_scores"}) {
+      const std::optional<ToldLayer> told = tell_layer(layer);
+      if (told.has_value() && whole_option(told->config, option, 0) != 0) named[option] = true;
+    }
     if (call.node->training) named["training"] = *call.node->training;
-    Json arguments = count == 1 ? inputs : Json::array({inputs});
+    Json arguments = count == 1 || heads ? inputs : Json::array({inputs});
+    if (heads && count == 1) arguments.push_back(inputs[0]);
     return {{"args", std::move(arguments)}, {"kwargs", std::move(named)}};
   }
 
@@ -254,6 +278,46 @@ class GraphWriter {
 };
 
 }  // namespace
+
+namespace {
+
+// Calls visit with each layer of a model, and of the models in it.
+template <typename Visit>
+void each_layer(const ModelState& state, const Visit& visit) {
+  for (const auto& [layer, name] : layers_with_groups(state)) {
+    const ModelKind* const model = model_in(layer);
+    model == nullptr ? visit(layer) : each_layer(model->model(), visit);
+  }
+}
+
+// Returns whether a model makes masks of its own.
+bool makes_masks(const ModelState& state) {
+  bool made = false;
+  each_layer(state, [&](const Layer& layer) {
+    const ToldLayer told = tell_layer(layer).value_or(ToldLayer{});
+    made = made || told.type == "Masking" || whole_option(told.config, "mask_zero", 0) != 0;
+  });
+  const auto* const graph = dynamic_cast<const FunctionalModule*>(state.module().copies().front().get());
+  if (graph == nullptr) return made;
+  for (const FunctionalPlan::Call& call : graph->plan().calls) made = made || !call.node->masked.empty();
+  return made;
+}
+
+}  // namespace
+
+void require_masks_of_keras(const ModelState& state, const FilePlace& place) {
+  if (!makes_masks(state)) return;
+  each_layer(state, [&](const Layer& layer) {
+    const ToldLayer told = tell_layer(layer).value_or(ToldLayer{});
+    if (told.type != "MultiHeadAttention") return;
+    for (const auto& [name, value] : told.config) {
+      const auto* const masks = std::get_if<std::string>(&value);
+      if (name != "masks" || masks == nullptr || *masks == "keras3") continue;
+      place.unsupported("the masks of the layer \"", layer.name(),
+                        "\" (MultiHeadAttention) are not Keras'; with the option masks = kKeras3 they are");
+    }
+  });
+}
 
 WrittenModel write_model(const ModelState& state, const FilePlace& place) {
   if (!state.layers().empty()) return write_sequential(state, place);

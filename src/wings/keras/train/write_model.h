@@ -19,6 +19,9 @@ struct WrittenModel {
 // NotFound: Keras' files have no such model, or no such layer.
 WrittenModel write_model(const ModelState& state, const FilePlace& place);
 
+// Fails unless the masks of a model do in Keras what they do here. NotFound: a MultiHeadAttention has its own.
+void require_masks_of_keras(const ModelState& state, const FilePlace& place);
+
 // Returns which weights of a file are which of a model's, in Keras' order. `group` is the model's in the file
 // ("layers/functional/"; empty: all of the file).
 std::vector<BoundWeight> bind_model(const ModelState& state, const std::string& group);

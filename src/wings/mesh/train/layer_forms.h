@@ -9,7 +9,7 @@
 #include "train/layers/conv_module.h"
 #include "train/layers/dense_module.h"
 #include "train/layers/embedding_module.h"
-#include "wings/layers/train/attention_heads.h"
+#include "wings/functional/train/attention_heads.h"
 #include "wings/mesh/strategy/module_form.h"
 
 namespace cohort {

@@ -82,6 +82,25 @@ TEST(Functional, CallsMayHaveMasks) {
   expect_error<InvalidArgument>([&] { any(x, 0); }, "the dimension is 0");
 }
 
+// As Keras' MultiHeadAttention, whose inputs have no masks for the layers that are called after it.
+TEST(Functional, AttentionMayEndMasks) {
+  using Masks = MultiHeadAttentionOptions::Masks;
+  for (const Masks masks : {Masks::kZeros, Masks::kKeras3}) {
+    const SymbolicTensor ids = Input({4}, {.dtype = torch::kLong, .name = "ids"});
+    const SymbolicTensor words = Embedding({.input_dim = 5, .output_dim = 3, .mask_zero = true})(ids);
+    const SymbolicTensor itself = MultiHeadAttention({.num_heads = 2, .key_dim = 2, .masks = masks})({words, words});
+    const SymbolicTensor sum = Add()({words, itself});
+    Functional model(ids, {{"sum", sum}, {"mean", GlobalAveragePooling1D()(sum)}}, kDouble);
+    const NamedTensors outputs = model({{"ids", torch::tensor({{1, 3, 0, 0}, {2, 0, 4, 0}})}});
+    const torch::Tensor counts = torch::tensor({{1, 1, 0, 0}, {1, 0, 1, 0}}).unsqueeze(-1);
+    const torch::Tensor& y = outputs[0].second;
+    const torch::Tensor wanted = masks == Masks::kKeras3 ? y.mean(1) : (y * counts).sum(1) / 2.0;
+    EXPECT_TRUE(torch::allclose(outputs[1].second, wanted));
+  }
+  const SymbolicTensor x = Input({4, 3});
+  expect_error<InvalidArgument>([&] { LSTM(2)(x, SymbolicCall{.attention_mask = x}); }, "takes no attention_mask");
+}
+
 // Keras 3.15.1: [l.name for l in keras.Model([b, a], {...}).layers], whose branches have different depths.
 TEST(Functional, LayersHaveKerasOrder) {
   const OneDeviceStrategy strategy("/CPU:0");

@@ -3,13 +3,14 @@
 #include <ATen/Functions.h>
 
 #include <cmath>
+#include <limits>
 
 #include "cohort/train/layers/attention.h"
 #include "ops/dense_product.h"
 #include "strategy/divided.h"
 #include "train/layers/fused_attention.h"
 #include "train/layers/support.h"
-#include "wings/layers/train/attention_heads.h"
+#include "wings/functional/train/attention_heads.h"
 
 namespace cohort {
 
@@ -35,22 +36,21 @@ class ProjectionModule final : public torch::nn::Module {
   torch::Tensor weight, bias;
 };
 
-AttentionState::AttentionState(torch::nn::Module& module, const MultiHeadAttentionOptions& options, int64_t query_dim,
-                               int64_t value_dim, torch::ScalarType dtype, std::string name)
+AttentionState::AttentionState(torch::nn::Module& module, const MultiHeadAttentionOptions& options,
+                               const Attention::Sizes& sizes, torch::ScalarType dtype, std::string name)
     : module_(module),
       options_(options),
       name_(std::move(name)),
-      query_dim_(query_dim),
-      value_dim_(value_dim),
+      sizes_(sizes),
       head_value_(options.value_dim > 0 ? options.value_dim : options.key_dim) {
   const int64_t heads = options.num_heads;
-  const int64_t output = options.output_dim > 0 ? options.output_dim : query_dim;
+  const int64_t output = options.output_dim > 0 ? options.output_dim : sizes.query;
   const auto add = [&](const char* part, int64_t inputs, int64_t outputs) {
     return module.register_module(part, std::make_shared<ProjectionModule>(options, inputs, outputs, dtype));
   };
-  query_ = add("query", query_dim, heads * options.key_dim);
-  key_ = add("key", value_dim, heads * options.key_dim);
-  value_ = add("value", value_dim, heads * head_value_);
+  query_ = add("query", sizes.query, heads * options.key_dim);
+  key_ = add("key", sizes.key, heads * options.key_dim);
+  value_ = add("value", sizes.value, heads * head_value_);
   output_ = add("output", heads * head_value_, output);
 }
 
@@ -67,9 +67,13 @@ torch::Tensor AttentionState::penalty() const {
 }
 
 AttentionOutput AttentionState::compute(const AttentionInputs& inputs, bool keeps_scores) const {
-  check(inputs.query, "the query", query_dim_);
-  check(inputs.value, "the value", value_dim_);
-  if (inputs.key.defined()) check(inputs.key, "the key", value_dim_);
+  check(inputs.query, "the query", sizes_.query);
+  check(inputs.value, "the value", sizes_.value);
+  const torch::Tensor& keys = inputs.key.defined() ? inputs.key : inputs.value;
+  check(keys, "the key", sizes_.key);
+  if (keys.size(1) != inputs.value.size(1)) {
+    fail_called(name_, kAttention, keys, c10::str("a key for each of the ", inputs.value.size(1), " values"));
+  }
   const torch::Tensor asked = entered(inputs.query);
   const torch::Tensor given = inputs.value.is_same(inputs.query) ? asked : entered(inputs.value);
   const torch::Tensor query = by_heads((*query_)(asked), options_.key_dim);
@@ -83,13 +87,17 @@ AttentionOutput AttentionState::compute(const AttentionInputs& inputs, bool keep
   }
   if (inputs.cache != nullptr) *inputs.cache = {.key = key, .value = value};
   const torch::Tensor seen = mask_for(inputs, before, query, key);
-  const torch::Tensor blind = is_masked(inputs) ? blind_queries(seen.logical_not()) : torch::Tensor();
-  if (!keeps_scores && !drops() && fuses_attention(query)) {
+  const bool has_means = is_masked(inputs) && gives_means(keeps_scores);
+  const bool hides_blind = is_masked(inputs) && !has_means;
+  const torch::Tensor blind = hides_blind ? blind_queries(seen.logical_not()) : torch::Tensor();
+  if (!keeps_scores && !drops() && !has_means && fuses_attention(query)) {
     return {.output = projected(together(without(blind, fused(inputs, seen, query, key, value))))};
   }
   torch::Tensor scores =
       at::matmul(query * (1.0 / std::sqrt(static_cast<double>(options_.key_dim))), key.transpose(2, 3));
-  if (seen.defined()) scores = scores + added_for(seen, scores.scalar_type());
+  if (seen.defined()) {
+    scores = gives_means(keeps_scores) ? without_unseen(scores, seen) : scores + added_for(seen, scores.scalar_type());
+  }
   scores = at::softmax(scores, -1);
   const torch::Tensor mixed = at::matmul(drops() ? dropped(scores) : scores, value);
   return {.output = projected(together(without(blind, mixed))),
@@ -113,6 +121,14 @@ torch::Tensor AttentionState::added_for(const torch::Tensor& seen, torch::Scalar
   return seen.logical_not().to(dtype) * (dtype == torch::kHalf ? kUnseenHalf : kUnseen);
 }
 
+torch::Tensor AttentionState::without_unseen(const torch::Tensor& scores, const torch::Tensor& seen) {
+  const torch::ScalarType dtype = scores.scalar_type();
+  const double lowest = dtype == torch::kDouble ? std::numeric_limits<double>::lowest()
+                        : dtype == torch::kHalf ? -65504.0
+                                                : std::numeric_limits<float>::lowest();
+  return scores.masked_fill(seen.logical_not(), 0.7 * lowest);
+}
+
 torch::Tensor AttentionState::fused(const AttentionInputs& inputs, const torch::Tensor& seen,
                                     const torch::Tensor& query, const torch::Tensor& key,
                                     const torch::Tensor& value) const {
@@ -124,6 +140,11 @@ torch::Tensor AttentionState::fused(const AttentionInputs& inputs, const torch::
 
 torch::Tensor AttentionState::attend_in_parts(const AttentionInputs& inputs, const torch::Tensor& query,
                                               const torch::Tensor& key, const torch::Tensor& value) const {
+  if (is_masked(inputs) && gives_means(/*keeps_scores=*/false)) {
+    fail<InvalidArgument>("[layers] ", name_,
+                          " (MultiHeadAttention): masks is kKeras3, but this replica has a part of ", "the queries ",
+                          inputs.query.sizes(), "; kZeros is supported there");
+  }
   if (inputs.cache != nullptr) {
     fail<InvalidArgument>("[layers] ", name_, " (MultiHeadAttention): a cache of keys and values came with queries ",
                           inputs.query.sizes(), " of which this replica has a part; outputs that are made step by ",
@@ -197,9 +218,9 @@ torch::Tensor AttentionState::mask_for(const AttentionInputs& inputs, int64_t be
   return seen;
 }
 
-Attention::Attention(const MultiHeadAttentionOptions& options, int64_t query_dim, int64_t value_dim,
-                     torch::ScalarType dtype, std::string name)
-    : state_(std::make_unique<AttentionState>(*this, options, query_dim, value_dim, dtype, std::move(name))) {}
+Attention::Attention(const MultiHeadAttentionOptions& options, const Sizes& sizes, torch::ScalarType dtype,
+                     std::string name)
+    : state_(std::make_unique<AttentionState>(*this, options, sizes, dtype, std::move(name))) {}
 
 Attention::~Attention() = default;
 
@@ -209,13 +230,22 @@ AttentionOutput Attention::attend(const AttentionInputs& inputs) {
   return result;
 }
 
-torch::Tensor Attention::forward(const torch::Tensor& x) {
-  return state_->compute({.query = x, .value = x}, /*keeps_scores=*/false).output;
-}
-
-torch::Tensor Attention::forward_masked(const torch::Tensor& x, const torch::Tensor& mask) {
-  return state_->compute({.query = x, .value = x, .query_mask = mask, .value_mask = mask}, /*keeps_scores=*/false)
-      .output;
+LayerValues Attention::forward_values(const LayerValues& inputs) {
+  const std::vector<torch::Tensor>& tensors = inputs.tensors;
+  const auto mask = [&](std::size_t i) { return i < inputs.masks.size() ? inputs.masks[i] : torch::Tensor(); };
+  const std::size_t value = tensors.size() > 1 ? 1 : 0;
+  const bool keeps_scores = state_->options().return_attention_scores;
+  AttentionOutput made = state_->compute({.query = tensors[0],
+                                          .value = tensors[value],
+                                          .key = tensors.size() > 2 ? tensors[2] : torch::Tensor(),
+                                          .attention_mask = mask(tensors.size()),
+                                          .query_mask = mask(0),
+                                          .value_mask = mask(value),
+                                          .key_mask = tensors.size() > 2 ? mask(2) : torch::Tensor()},
+                                         keeps_scores);
+  if (!keeps_scores) return {.tensors = {made.output}, .masks = {mask(0)}};
+  if (state_->heads() != nullptr) made.scores = state_->heads()->all_scores(made.scores);
+  return {.tensors = {made.output, made.scores}, .masks = {mask(0), {}}};
 }
 
 torch::Tensor Attention::mask_of(const torch::Tensor& /*x*/, const torch::Tensor& mask) {
@@ -238,21 +268,38 @@ void check_attention(const MultiHeadAttentionOptions& options) {
   }
 }
 
-class AttentionKind final : public LayerKind {
+class AttentionKind final : public GraphLayerKind {
  public:
   explicit AttentionKind(MultiHeadAttentionOptions options) : options_(std::move(options)) {
     check_attention(options_);
   }
   std::string_view type() const override { return kAttention; }
   std::string_view base_name() const override { return "multi_head_attention"; }
-  Shape output_shape(const BuildContext& context) const override {
-    if (context.input.size() != 2 || context.input[1] <= 0) {
-      fail_input(context.name, kAttention, to_text(context.input) + " an example", "[steps, size] with a known size");
+  bool takes_attention_mask() const override { return true; }
+  bool ends_masks() const override { return options_.masks == MultiHeadAttentionOptions::Masks::kKeras3; }
+
+  std::vector<Shape> output_shapes(const BuildContext& context, const std::vector<Shape>& inputs) const override {
+    bool fits = !inputs.empty() && inputs.size() <= 3;
+    std::string came;
+    for (const Shape& each : inputs) {
+      came += (came.empty() ? "" : ", ") + to_text(each);
+      fits = fits && each.size() == 2 && each[1] > 0;
     }
-    return {context.input[0], options_.output_dim > 0 ? options_.output_dim : context.input[1]};
+    const std::size_t value = inputs.size() > 1 ? 1 : 0;
+    fits = fits && (inputs.back()[0] == inputs[value][0] || inputs.back()[0] < 0 || inputs[value][0] < 0);
+    if (!fits) {
+      fail_input(context.name, kAttention, came + " an example",
+                 "[steps, size] with a known size, or queries, values and keys, of which there are as many as values");
+    }
+    std::vector<Shape> outputs = {{inputs[0][0], options_.output_dim > 0 ? options_.output_dim : inputs[0][1]}};
+    if (options_.return_attention_scores) outputs.push_back({options_.num_heads, inputs[0][0], inputs[value][0]});
+    return outputs;
   }
-  std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
-    return std::make_shared<Attention>(options_, context.input[1], context.input[1], context.dtype, context.name);
+  std::shared_ptr<GraphLayerModule> build_for(const BuildContext& context,
+                                              const std::vector<Shape>& inputs) const override {
+    const Attention::Sizes sizes = {
+        .query = inputs[0][1], .value = inputs[inputs.size() > 1 ? 1 : 0][1], .key = inputs.back()[1]};
+    return std::make_shared<Attention>(options_, sizes, context.dtype, context.name);
   }
 
  private:
@@ -267,8 +314,8 @@ std::shared_ptr<Attention> make_attention(const MultiHeadAttentionOptions& optio
   if (query_dim <= 0 || value_dim <= 0) {
     fail_option(kAttention, "queries and values must have a size, got ", query_dim, " and ", value_dim);
   }
-  return std::make_shared<Attention>(options, query_dim, value_dim, dtype,
-                                     options.name.empty() ? "attention" : options.name);
+  const Attention::Sizes sizes = {.query = query_dim, .value = value_dim, .key = value_dim};
+  return std::make_shared<Attention>(options, sizes, dtype, options.name.empty() ? "attention" : options.name);
 }
 
 Layer MultiHeadAttention(const MultiHeadAttentionOptions& options) {

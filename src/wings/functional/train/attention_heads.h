@@ -38,8 +38,8 @@ class AttentionState {
   static constexpr std::string_view kType = "MultiHeadAttention";
 
   // Registers the four products in the module.
-  AttentionState(torch::nn::Module& module, const MultiHeadAttentionOptions& options, int64_t query_dim,
-                 int64_t value_dim, torch::ScalarType dtype, std::string name);
+  AttentionState(torch::nn::Module& module, const MultiHeadAttentionOptions& options, const Attention::Sizes& sizes,
+                 torch::ScalarType dtype, std::string name);
 
   const MultiHeadAttentionOptions& options() const { return options_; }
   const std::string& layer_name() const { return name_; }
@@ -65,8 +65,17 @@ class AttentionState {
 
   bool drops() const { return module_.is_training() && options_.dropout > 0.0; }
 
+  // Returns whether queries that see no key get the mean of all values.
+  bool gives_means(bool keeps_scores) const {
+    return options_.masks == MultiHeadAttentionOptions::Masks::kKeras3 && options_.dropout == 0.0 && !keeps_scores;
+  }
+
   // Returns what is added to the scores of what is not seen.
   static torch::Tensor added_for(const torch::Tensor& seen, torch::ScalarType dtype);
+
+  // Returns scores of which all that are not seen are one number, without a gradient: a query that sees no key gives
+  // all of them the same weight.
+  static torch::Tensor without_unseen(const torch::Tensor& scores, const torch::Tensor& seen);
 
   torch::Tensor fused(const AttentionInputs& inputs, const torch::Tensor& seen, const torch::Tensor& query,
                       const torch::Tensor& key, const torch::Tensor& value) const;
@@ -98,7 +107,7 @@ class AttentionState {
   MultiHeadAttentionOptions options_;
   std::string name_;
   std::unique_ptr<AttentionHeads> heads_;  // null: this replica has all of them
-  int64_t query_dim_, value_dim_;
+  Attention::Sizes sizes_;
   int64_t head_value_;
   std::shared_ptr<ProjectionModule> query_, key_, value_, output_;
 };

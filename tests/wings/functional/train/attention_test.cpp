@@ -10,7 +10,7 @@
 #include "cohort/error.h"
 #include "tests/support/errors.h"
 #include "tests/train/layer_checks.h"
-#include "wings/layers/train/attention_heads.h"
+#include "wings/functional/train/attention_heads.h"
 
 namespace cohort::attention_test {
 namespace {
@@ -114,6 +114,50 @@ TEST(AttentionTest, ACacheGivesTheSameStepByStep) {
   torch::Tensor later = x.clone();
   later.slice(1, 3).fill_(4.0);
   expect_close(causal(x).slice(1, 0, 3), causal(later).slice(1, 0, 3));
+}
+
+TEST(AttentionTest, ALayerTakesQueriesValuesAndKeys) {
+  torch::manual_seed(5);
+  const Layer layer = MultiHeadAttention({.num_heads = 2,
+                                          .key_dim = 3,
+                                          .value_dim = 4,
+                                          .output_dim = 7,
+                                          .use_causal_mask = true,
+                                          .return_attention_scores = true});
+  const auto& kind = dynamic_cast<const GraphLayerKind&>(layer.kind());
+  const std::vector<Shape> inputs = {{5, 6}, {4, 3}, {4, 2}};
+  const BuildContext context{.name = "it", .input = {5, 6}, .dtype = torch::kDouble, .input_dtype = torch::kDouble};
+  EXPECT_EQ(kind.output_shapes(context, inputs), (std::vector<Shape>{{5, 7}, {2, 5, 4}}));
+  const auto module = std::dynamic_pointer_cast<Attention>(kind.build_for(context, inputs));
+  const torch::Tensor query = random({2, 5, 6}), value = random({2, 4, 3}), key = random({2, 4, 2});
+  const torch::Tensor asked = torch::tensor({{1, 1, 1, 1, 0}, {1, 1, 1, 0, 0}}).to(torch::kBool);
+  const torch::Tensor given = torch::tensor({{0, 1, 1, 1}, {1, 1, 0, 1}}).to(torch::kBool);
+  const torch::Tensor pairs = torch::rand({2, 5, 4}) < 0.8;
+  const AttentionOutput wanted = module->attend(
+      {.query = query, .value = value, .key = key, .attention_mask = pairs, .query_mask = asked, .value_mask = given});
+  const LayerValues got = module->forward_values({.tensors = {query, value, key}, .masks = {asked, given, {}, pairs}});
+  expect_close(got.tensors[0], wanted.output);
+  expect_close(got.tensors[1], wanted.scores);
+  EXPECT_TRUE(torch::equal(got.masks[0], asked));
+  expect_error<InvalidArgument>([&] { kind.output_shapes(context, {{5, 6}, {4, 3}, {3, 2}}); }, "as many as values");
+}
+
+// Keras 3 gives such a query the mean of all values unless it drops scores.
+TEST(AttentionTest, AQueryThatSeesNoKeyMayGetTheMean) {
+  using Masks = MultiHeadAttentionOptions::Masks;
+  const torch::Tensor mask = torch::tensor({{true, true, false, false}});
+  for (const double dropout : {0.0, 0.1}) {
+    const Built layer =
+        build(MultiHeadAttention({.num_heads = 2, .key_dim = 3, .dropout = dropout, .masks = Masks::kKeras3}), {4, 5});
+    layer.module->eval();
+    const torch::Tensor x = random({1, 4, 5});
+    const torch::Tensor mean = torch::linear(x.mean(1), layer["value.weight"], layer["value.bias"]);
+    const torch::Tensor wanted =
+        torch::linear(dropout > 0.0 ? mean * 0.0 : mean, layer["output.weight"], layer["output.bias"]);
+    const torch::Tensor y = layer.module->forward_masked(x, mask);
+    expect_close(y.select(1, 2), wanted);
+    expect_close(y.slice(1, 0, 2), layer(x.slice(1, 0, 2)));
+  }
 }
 
 TEST(AttentionTest, DropoutIsForTraining) {
