@@ -117,7 +117,20 @@ def models():
         "ids": np.where(rng.uniform(size=(6, 5)) < 0.7, rng.permutation(39)[:30].reshape(6, 5) + 1, 0), "context": held(numbers(6, 4, 3)),
         "keys": numbers(6, 4, 2)
     }, numbers(6, 2)
+    yield "half", half_graph(), "mse", keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05, momentum=0.5), initial_scale=512.0, dynamic_growth_steps=3), None, numbers(
+        5, 6, 4), numbers(5, 2)
     yield "masks", masked_graph(), "mse", keras.optimizers.SGD(0.05), None, {"series": held(numbers(6, 5, 3)), "flags": rng.integers(0, 3, (6, 5))}, numbers(6, 2)
+
+
+def half_graph():
+    """Layers with a policy of their own; a number of several inputs and one that keeps statistics among them."""
+    half = {"dtype": "mixed_float16"}
+    x = keras.Input((6, 4), name="x")
+    both = layers.Bidirectional(layers.LSTM(3, return_sequences=True, **half), **half)(layers.Conv1D(5, 2, padding="same", **half)(x))
+    heads = layers.MultiHeadAttention(2, 3, **half)(both, both)
+    norm = layers.BatchNormalization(**half)(layers.Add(**half)([both, heads]))
+    frozen = layers.Dense(4, dtype="float16", trainable=False)(layers.GlobalMaxPooling1D(**half)(norm))
+    return keras.Model(x, layers.Dense(2, name="y")(frozen), name="half")
 
 
 def attending_graph():

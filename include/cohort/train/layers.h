@@ -2,8 +2,7 @@
 // shape of its input.
 //
 //   cohort::Sequential model{Flatten(), Dense(256, Activation::kRelu), Dense(10)};
-//   cohort::Sequential cnn{Conv2D({.filters = 32, .kernel_size = 3, .activation = Activation::kRelu}), MaxPooling2D(),
-//   ...};
+//   cohort::Sequential cnn{Conv2D({.filters = 32, .kernel_size = 3}), MaxPooling2D(), Flatten(), Dense(10)};
 //
 // Defaults are those of Keras; tensors are those of LibTorch: images are [batch, channels, height, width], the weight
 // of Dense is [units, inputs], that of Conv2D [filters, channels / groups, height, width]. So the parameters
@@ -21,6 +20,7 @@
 #include "cohort/train/layers/checkpointed.h"         // IWYU pragma: export
 #include "cohort/train/layers/convolution.h"          // IWYU pragma: export
 #include "cohort/train/layers/dot_attention.h"        // IWYU pragma: export
+#include "cohort/train/layers/dtype_policy.h"         // IWYU pragma: export
 #include "cohort/train/layers/foreign.h"              // IWYU pragma: export
 #include "cohort/train/layers/graph_layer.h"          // IWYU pragma: export
 #include "cohort/train/layers/initializer.h"          // IWYU pragma: export

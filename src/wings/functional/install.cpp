@@ -4,6 +4,7 @@
 #include "cohort/train/layers/dot_attention.h"
 #include "cohort/train/layers/merging.h"
 #include "train/layers/layer_row.h"
+#include "wings/functional/train/dtype_policy.h"
 #include "wings/functional/train/rnn.h"
 
 namespace cohort {
@@ -14,6 +15,9 @@ inline constexpr auto option_names(DotProductAttentionOptions::ScoreMode /*of*/)
 
 inline constexpr auto option_names(MultiHeadAttentionOptions::Masks /*of*/) {
   return std::to_array<std::string_view>({"zeros", "keras3"});
+}
+inline constexpr auto option_names(DTypePolicy /*of*/) {
+  return std::to_array<std::string_view>({"mixed_float16", "mixed_bfloat16", "float16", "bfloat16"});
 }
 inline constexpr auto option_names(BidirectionalOptions::Merge /*of*/) {
   return std::to_array<std::string_view>({"concat", "sum", "mul", "ave", "none"});
@@ -27,6 +31,20 @@ Layer only_layer(std::string_view type, std::string_view option, const OptionVal
   set_option(option, value, layers);
   if (layers.size() == 1) return layers.front();
   fail<InvalidArgument>("[layers] ", type, ": ", option, " has ", layers.size(), " layers, wanted one");
+}
+
+LayerRow policy_row() {
+  const auto tell = [](const DTypePolicyParts& given) {
+    return LayerConfig{{"layer", std::vector<Layer>{given.layer}}, {"policy", option_value(given.policy)}};
+  };
+  return row_of<DTypePolicyParts>("WithPolicy", tell, [](const LayerConfig& config) {
+    DTypePolicy policy = DTypePolicy::kMixedFloat16;
+    if (config.size() != 2 || config[0].first != "layer" || config[1].first != "policy") {
+      fail<InvalidArgument>("[layers] WithPolicy has the options \"layer\" and \"policy\"");
+    }
+    set_option("policy", config[1].second, policy);
+    return WithPolicy(only_layer("WithPolicy", "layer", config[0].second), policy);
+  });
 }
 
 LayerRow bidirectional_row() {
@@ -102,6 +120,7 @@ void install_functional() {
   extend(layer_row<GRUCellOptions>("GRUCell", GRUCell));
   extend(rnn_row());
   extend(bidirectional_row());
+  extend(policy_row());
   extend(layer_row<ConvLSTM2DOptions>("ConvLSTM2D", ConvLSTM2D));
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <limits>
 
 #include "optimizer/update_rule.h"
@@ -162,6 +163,14 @@ Optimizer optimizer_of(const Json& value, const FilePlace& place) {
     if (name == "AdamW") return AdamW(optimizer_options<AdamWOptions>(options));
     if (name == "RMSprop") return RMSprop(optimizer_options<RmspropOptions>(options));
     if (name == "Adagrad") return Adagrad(optimizer_options<AdagradOptions>(options));
+    if (name == "LossScaleOptimizer") {
+      options.take("name");
+      const Optimizer inner = optimizer_of(options.take("inner_optimizer"), options.place() / "inner_optimizer");
+      if (inner.gradient().loss_scale) place.unsupported("a LossScaleOptimizer in another one is not supported");
+      const double scale = options.number("initial_scale", 32768.0);
+      return LossScaleOptimizer(inner,
+                                {.initial_scale = scale, .growth_steps = options.whole("dynamic_growth_steps", 2000)});
+    }
     return std::nullopt;
   };
   std::optional<Optimizer> optimizer = made();
@@ -276,10 +285,35 @@ std::optional<CompileOptions> compile_options(const Json& config, const std::vec
   return options;
 }
 
+namespace {
+
+// Adds the state of a LossScaleOptimizer to that of the optimizer in it.
+void add_loss_scale(NamedTensors& state, const std::map<std::string, torch::Tensor>& file, const FilePlace& place) {
+  const auto number = [&](const char* path) {
+    const auto found = file.find(path);
+    if (found == file.end() || found->second.numel() != 1) (place / path).damaged("is not there, or not one number");
+    return found->second.to(torch::kDouble).item<double>();
+  };
+  const double steps = number("optimizer/vars/2"), scale = number("optimizer/vars/3");
+  if (!(steps >= 0.0 && scale > 0.0 && std::isfinite(steps) && std::isfinite(scale))) {
+    place.damaged("the loss scale is ", scale, " since ", steps, " steps, wanted positive numbers");
+  }
+  state.emplace_back("loss_scale", torch::scalar_tensor(scale, torch::kDouble));
+  state.emplace_back("good_steps", torch::scalar_tensor(static_cast<int64_t>(steps), torch::kLong));
+}
+
+}  // namespace
+
+std::string variables_of(const Optimizer& optimizer) {
+  return optimizer.gradient().loss_scale ? "optimizer/inner_optimizer/vars/" : "optimizer/vars/";
+}
+
 void load_optimizer(const Model& model, const std::map<std::string, torch::Tensor>& file,
                     const std::vector<BoundWeight>& weights, const FilePlace& place) {
+  const MirroredOptimizer& optimizer = model.optimizer();
+  const std::string group_in_file = variables_of(optimizer.rule());
   const auto variable = [&](std::size_t index) -> const torch::Tensor* {
-    const auto found = file.find("optimizer/vars/" + std::to_string(index));
+    const auto found = file.find(group_in_file + std::to_string(index));
     return found == file.end() ? nullptr : &found->second;
   };
   std::size_t count = 0;
@@ -289,7 +323,6 @@ void load_optimizer(const Model& model, const std::map<std::string, torch::Tenso
   }
   const auto iterations = variable(0)->to(torch::kLong).item<int64_t>();
   if (count == 2 && iterations == 0) return;  // it was never trained
-  const MirroredOptimizer& optimizer = model.optimizer();
   if (optimizer.rule().gradient().gradient_accumulation_steps != 1) {
     place.unsupported("the state of an optimizer with gradient_accumulation_steps is not supported");
   }
@@ -305,7 +338,7 @@ void load_optimizer(const Model& model, const std::map<std::string, torch::Tenso
   for (const auto& group : order.groups) {
     for (const BoundWeight& weight : learning) {
       for (const char* const slot : group) {
-        const FilePlace here = place / ("optimizer/vars/" + std::to_string(next));
+        const FilePlace here = place / (group_in_file + std::to_string(next));
         std::vector<torch::Tensor> values = from_file(weight, *variable(next++), ours.at(weight.first), here);
         if (order.is_negative && std::string_view(slot) == "momentum") {
           for (torch::Tensor& value : values) value = value.neg();
@@ -315,6 +348,7 @@ void load_optimizer(const Model& model, const std::map<std::string, torch::Tenso
       }
     }
   }
+  if (optimizer.rule().gradient().loss_scale) add_loss_scale(state, file, place);
   const auto rate = variable(1)->to(torch::kDouble).item<double>();
   // The file has both: the rate of the options, and what has become of it.
   if (static_cast<float>(optimizer.learning_rate()) != static_cast<float>(rate)) {

@@ -28,6 +28,9 @@ struct SlotOrder {
 };
 SlotOrder slot_order(const Optimizer& optimizer);
 
+// Returns the group of a file in which an optimizer's variables are; those of the one in a LossScaleOptimizer.
+std::string variables_of(const Optimizer& optimizer);
+
 // Returns the weights that an optimizer updates.
 std::vector<BoundWeight> learning_weights(const MirroredOptimizer& optimizer, const std::vector<BoundWeight>& weights);
 

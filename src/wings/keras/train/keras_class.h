@@ -44,7 +44,8 @@ struct ToldLayer {
   std::string type;  // our sort; that within ChannelsLast
   LayerConfig config;
   bool channels_last = false;
-  Activation after = {};  // that of ChannelsLast
+  Activation after = {};    // that of ChannelsLast
+  std::string policy = {};  // that of WithPolicy; empty: the model's dtype
 };
 // Returns nothing for a layer that no file can hold.
 std::optional<ToldLayer> tell_layer(const Layer& layer);

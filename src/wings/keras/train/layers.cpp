@@ -24,21 +24,28 @@ const KerasClass& class_named(const std::string& name, const FilePlace& place) {
   place.unsupported("the class ", brief(name), " is not supported; there are ", known);
 }
 
-// Takes the dtype of a layer, which has to be the others'.
-void take_dtype(Json& config, std::string& dtype, const FilePlace& place) {
+// Takes the dtype of a layer, which has to be the others'. Returns its policy if it computes in half precision, else
+// "".
+std::string take_dtype(Json& config, std::string& dtype, const FilePlace& place) {
   const Json value = config.value("dtype", Json());
   config.erase("dtype");
-  if (value.is_null()) return;
+  if (value.is_null()) return "";
   Json name = value;
   if (value.is_object()) {
     const KerasObject policy = keras_object(value, place / "dtype");
     if (policy.class_name == "DTypePolicy") name = policy.config.value("name", Json());
   }
-  if (name != "float32" && name != "float64") {
-    place.unsupported("dtype = ", brief(name), " is not supported, only float32 and float64");
+  std::string half;
+  for (const char* const policy : {"mixed_float16", "mixed_bfloat16", "float16", "bfloat16"}) {
+    if (name == policy) half = policy;
   }
-  if (dtype.empty()) dtype = name.get<std::string>();
-  if (name != dtype) place.unsupported("dtype = ", brief(name), " differs from ", dtype, " of the layers before");
+  if (half.empty() && name != "float32" && name != "float64") {
+    place.unsupported("dtype = ", brief(name), " is not supported");
+  }
+  const std::string own = half.empty() ? name.get<std::string>() : "float32";
+  if (dtype.empty()) dtype = own;
+  if (own != dtype) place.unsupported("dtype = ", brief(name), " differs from ", dtype, " of the layers before");
+  return half;
 }
 
 // Takes out what has one value here, or no meaning.
@@ -60,7 +67,14 @@ void take_fixed(Json& config, const KerasClass& keras, const FilePlace& place) {
   }
 }
 
-Layer read_nested(const Json& object, const Shape& input, std::string& dtype, const FilePlace& place, int depth);
+// The layer around a nested one: its policy, and how many there are.
+struct Around {
+  std::string policy;
+  int depth = 0;
+};
+
+Layer read_nested(const Json& object, const Shape& input, std::string& dtype, const FilePlace& place,
+                  const Around& around);
 
 // Returns whether an option is a layer.
 bool is_layer_option(std::string_view key) {
@@ -118,8 +132,9 @@ Layer make_channels_last(std::string_view type, LayerConfig options, const FileP
   return make_of("ChannelsLast", {{"layer", inner}, {"activation", after}}, place);
 }
 
-Layer read_nested(const Json& object, const Shape& input, std::string& dtype, const FilePlace& whole, int depth) {
-  if (depth > kMaxNested) whole.unsupported("layers in more than ", kMaxNested, " layers are not supported");
+Layer read_nested(const Json& object, const Shape& input, std::string& dtype, const FilePlace& whole,
+                  const Around& around) {
+  if (around.depth > kMaxNested) whole.unsupported("layers in more than ", kMaxNested, " layers are not supported");
   KerasObject keras = keras_object(object, whole);
   if (!keras.config.is_object()) whole.damaged("\"config\" is ", brief(keras.config), ", wanted an object");
   keras = with_cell(std::move(keras));
@@ -131,7 +146,10 @@ Layer read_nested(const Json& object, const Shape& input, std::string& dtype, co
   if (!trainable.is_boolean()) place.damaged("\"trainable\" is ", brief(trainable));
   config.erase("name");
   config.erase("trainable");
-  take_dtype(config, dtype, place);
+  const std::string policy = take_dtype(config, dtype, place);
+  if (around.depth > 0 && policy != around.policy) {
+    place.unsupported("another dtype than that of the layer around it is not supported");
+  }
   take_fixed(config, found, place);
   if (found.read != nullptr) found.read(config, input, place);
   const bool last = found.has_format && takes_channels_last(config, place);
@@ -140,7 +158,7 @@ Layer read_nested(const Json& object, const Shape& input, std::string& dtype, co
     if (is_layer_option(key) && !value.is_null()) {
       const bool steps = (found.name == "TimeDistributed" || key == "cell") && !input.empty();
       const Shape inner = steps ? Shape(input.begin() + 1, input.end()) : input;
-      const Layer made = read_nested(value, inner, dtype, place / key, depth + 1);
+      const Layer made = read_nested(value, inner, dtype, place / key, {.policy = policy, .depth = around.depth + 1});
       if (!made.trainable() && trainable == true) {
         place.unsupported(key, " is frozen and the layer around it is not, which is not supported");
       }
@@ -156,20 +174,22 @@ Layer read_nested(const Json& object, const Shape& input, std::string& dtype, co
     fail<InvalidArgument>(place.text(), ": ", error.what());
   }
   layer.set_trainable(trainable.get<bool>());
-  return layer;
+  if (policy.empty() || around.depth > 0) return layer;
+  return make_of("WithPolicy", {{"layer", std::vector<Layer>{layer}}, {"policy", policy}}, place);
 }
 
 }  // namespace
 
 Layer read_layer(const Json& object, const Shape& input, std::string& dtype, const FilePlace& place) {
-  return read_nested(object, input, dtype, place, 0);
+  return read_nested(object, input, dtype, place, {});
 }
 
-Json write_layer(const Layer& layer, const Shape& input, const std::string& dtype, const FilePlace& whole) {
+Json write_layer(const Layer& layer, const Shape& input, const std::string& dtype_of_model, const FilePlace& whole) {
   const FilePlace place = whole / ("layer \"" + layer.name() + "\" (" + std::string(layer.type()) + ")");
   const std::optional<ToldLayer> told = tell_layer(layer);
   const KerasClass* const keras = told.has_value() ? class_of_type(told->type) : nullptr;
   if (keras == nullptr) place.unsupported("Keras' files have no such layer");
+  const std::string& dtype = told->policy.empty() ? dtype_of_model : told->policy;
   Json config = Json::object();
   for (const auto& [key, value] : told->config) {
     if (const auto* const layers = std::get_if<std::vector<Layer>>(&value)) {

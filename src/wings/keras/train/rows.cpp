@@ -89,6 +89,13 @@ std::optional<ToldLayer> tell_layer(const Layer& layer) {
   if (std::optional<LayerConfig> config = told_by(layer.type(), options)) {
     return ToldLayer{.type = std::string(layer.type()), .config = *std::move(config)};
   }
+  if (const std::optional<LayerConfig> half = told_by("WithPolicy", options)) {
+    std::vector<Layer> inner;
+    set_option("layer", half->at(0).second, inner);
+    std::optional<ToldLayer> told = tell_layer(inner.front());
+    if (told.has_value()) told->policy = std::get<std::string>(half->at(1).second);
+    return told;
+  }
   const std::optional<LayerConfig> around = told_by("ChannelsLast", options);
   if (!around.has_value()) return std::nullopt;
   std::vector<Layer> inner;

@@ -102,7 +102,6 @@ Json optimizer_of(const char* class_name, const Optimizer& optimizer, const File
   if (!options->exclude_from_weight_decay.empty())
     place.unsupported("exclude_from_weight_decay is not in Keras' files");
   if (gradient.l2 != 0.0) place.unsupported("gradient.l2 is not in Keras' files");
-  if (gradient.loss_scale) place.unsupported("a loss scale is not supported");
   if (!optimizer.learning_rate().is_constant()) {
     place.unsupported("the learning rate is ", optimizer.learning_rate().name(), ", and only a number is supported");
   }
@@ -136,13 +135,24 @@ Json optimizer_of(const char* class_name, const Optimizer& optimizer, const File
   return object_json("keras.optimizers", class_name, std::move(config));
 }
 
+// Puts a LossScaleOptimizer around an optimizer that scales the loss.
+Json with_loss_scale(const Json& optimizer, const std::optional<LossScale>& scale, const FilePlace& place) {
+  if (!scale) return optimizer;
+  if (!scale->dynamic) place.unsupported("a loss scale that stays is not in Keras' files");
+  return object_json("keras.optimizers", "LossScaleOptimizer",
+                     {{"name", "loss_scale_optimizer"},
+                      {"inner_optimizer", optimizer},
+                      {"initial_scale", scale->initial_scale},
+                      {"dynamic_growth_steps", scale->growth_steps}});
+}
+
 Json optimizer_json(const Optimizer& optimizer, const FilePlace& place) {
   for (const Json& made :
        {optimizer_of<SgdOptions>("SGD", optimizer, place), optimizer_of<AdamOptions>("Adam", optimizer, place),
         optimizer_of<AdamWOptions>("AdamW", optimizer, place),
         optimizer_of<RmspropOptions>("RMSprop", optimizer, place),
         optimizer_of<AdagradOptions>("Adagrad", optimizer, place)}) {
-    if (!made.is_null()) return made;
+    if (!made.is_null()) return with_loss_scale(made, optimizer.gradient().loss_scale, place);
   }
   place.unsupported("Keras' files have no optimizer \"", optimizer.name(), "\"");
 }
@@ -153,6 +163,18 @@ void require_said(const CompileOptions& options, const FilePlace& place) {
   if (options.loss_average != LossAverage::kGlobalBatch) place.unsupported("loss_average is not in Keras' files");
   if (options.eval_run_eagerly.has_value()) place.unsupported("eval_run_eagerly is not in Keras' files");
   if (options.precision != PrecisionPolicy::kFloat32) place.unsupported("a mixed precision is not supported");
+}
+
+// Adds the variables of a LossScaleOptimizer, which has those of the one in it, too. Its own iterations and rate are 0.
+void add_own_variables(NamedTensors& variables, const std::map<std::string, torch::Tensor>& state) {
+  NamedTensors all = {{"", torch::zeros({}, torch::kLong)},
+                      {"", torch::zeros({}, torch::kFloat)},
+                      {"", state.at("good_steps").to(torch::kLong).reshape({})},
+                      {"", state.at("loss_scale").to(torch::kFloat).reshape({})}};
+  all.insert(all.end(), variables.begin(), variables.end());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    variables.emplace_back("optimizer/vars/" + std::to_string(i), all[i].second);
+  }
 }
 
 }  // namespace
@@ -195,7 +217,7 @@ NamedTensors write_optimizer(const Model& model, const std::vector<BoundWeight>&
   for (const auto& [name, tensor] : optimizer.state()) state[name] = tensor;
   NamedTensors variables;
   const auto add = [&](const torch::Tensor& value) {
-    variables.emplace_back("optimizer/vars/" + std::to_string(variables.size()), value);
+    variables.emplace_back(variables_of(optimizer.rule()) + std::to_string(variables.size()), value);
   };
   add(state.at("iterations").to(torch::kLong).reshape({}));
   add(torch::scalar_tensor(optimizer.learning_rate(), torch::kFloat));
@@ -211,6 +233,7 @@ NamedTensors write_optimizer(const Model& model, const std::vector<BoundWeight>&
       }
     }
   }
+  if (optimizer.rule().gradient().loss_scale) add_own_variables(variables, state);
   return variables;
 }
 
