@@ -34,6 +34,7 @@
 #include "cohort/train/layers/pooling.h"              // IWYU pragma: export
 #include "cohort/train/layers/pooling_1d.h"           // IWYU pragma: export
 #include "cohort/train/layers/pooling_3d.h"           // IWYU pragma: export
+#include "cohort/train/layers/preprocessing.h"        // IWYU pragma: export
 #include "cohort/train/layers/random_images.h"        // IWYU pragma: export
 #include "cohort/train/layers/rearranging.h"          // IWYU pragma: export
 #include "cohort/train/layers/recurrent.h"            // IWYU pragma: export

@@ -21,7 +21,7 @@ namespace cohort {
 
 // The value of an option. std::monostate: it is not set.
 using OptionValue = std::variant<std::monostate, bool, int64_t, double, std::string, std::vector<int64_t>, Activation,
-                                 Initializer, Regularizer, std::vector<Layer>, Constraint>;
+                                 Initializer, Regularizer, std::vector<Layer>, Constraint, torch::Tensor>;
 // Options by the names of their fields, without "name" and "trainable".
 using LayerConfig = std::vector<std::pair<std::string, OptionValue>>;
 

@@ -105,6 +105,27 @@ Activation activation_of(const Json& value, const FilePlace& place) {
   place.unsupported("the activation ", brief(value), " is not supported");
 }
 
+namespace {
+
+constexpr int kMaxRank = 8;
+
+// Appends the numbers of nested lists, which have the same lengths everywhere, and finds these.
+void append_numbers(const Json& list, std::size_t depth, std::vector<int64_t>& sizes, std::vector<double>& numbers,
+                    const FilePlace& place) {
+  if (list.is_number() && depth == sizes.size()) {
+    numbers.push_back(list.get<double>());
+    return;
+  }
+  const bool is_first = numbers.empty() && list.is_array() && depth == sizes.size() && depth < kMaxRank;
+  if (is_first) sizes.push_back(static_cast<int64_t>(list.size()));
+  if (!list.is_array() || list.empty() || depth >= sizes.size() || sizes[depth] != static_cast<int64_t>(list.size())) {
+    place.unsupported(brief(list), " is not supported");
+  }
+  for (const Json& each : list) append_numbers(each, depth + 1, sizes, numbers, place);
+}
+
+}  // namespace
+
 OptionValue plain_value(const Json& value, const FilePlace& place) {
   if (value.is_null()) return {};
   if (value.is_boolean()) return value.get<bool>();
@@ -113,8 +134,11 @@ OptionValue plain_value(const Json& value, const FilePlace& place) {
   if (value.is_string()) return value.get<std::string>();
   bool whole = value.is_array();
   for (const Json& each : value) whole = whole && each.is_number_integer();
-  if (!whole) place.unsupported(brief(value), " is not supported");
-  return value.get<std::vector<int64_t>>();
+  if (whole) return value.get<std::vector<int64_t>>();
+  std::vector<int64_t> sizes;
+  std::vector<double> numbers;
+  append_numbers(value, 0, sizes, numbers, place);
+  return torch::tensor(numbers, torch::kDouble).reshape(sizes);
 }
 
 namespace {
@@ -219,6 +243,12 @@ struct ToJson {
   }
   Json operator()(const std::vector<Layer>& /*layers*/) const { place.unsupported("layers are no option here"); }
   Json operator()(std::monostate /*unset*/) const { return nullptr; }
+  Json operator()(const torch::Tensor& numbers) const {
+    if (numbers.dim() == 0) return numbers.item<double>();
+    Json list = Json::array();
+    for (int64_t i = 0; i < numbers.size(0); ++i) list.push_back((*this)(numbers[i]));
+    return list;
+  }
   template <typename Plain>
   Json operator()(const Plain& value) const {
     return value;

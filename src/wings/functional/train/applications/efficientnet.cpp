@@ -137,9 +137,11 @@ Application make_efficientnet(std::size_t number, const ApplicationOptions& opti
   family.usual_size = variant.size;
   Network net(family, options);
   SymbolicTensor x = net.input();
-  if (net.is_keras())
-    x = normalization_layer("normalization")(
-        layer_of("Rescaling", {{"scale", 1.0 / 255.0}, {"offset", 0.0}}, "rescaling")(x));
+  if (net.is_keras()) {
+    x = layer_of("Rescaling", {{"scale", 1.0 / 255.0}, {"offset", 0.0}}, "rescaling")(x);
+    // Its statistics are 0 and 1 until weights bring others.
+    x = layer_of("Normalization", {{"axis", std::vector<int64_t>{1}}}, "normalization", "preprocessing")(x);
+  }
   const auto wide = [&](double channels) { return divisible_channels(variant.width * channels); };
   x = net.conv(net.pad_for_half(x, "stem_conv_pad", 3), {"stem_conv", "features.0.0"},
                {.filters = wide(32.0), .kernel = 3, .stride = 2, .initializer = efficient_kernels()}, Padding::kValid);

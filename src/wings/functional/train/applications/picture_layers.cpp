@@ -11,33 +11,6 @@ namespace cohort::applications {
 
 namespace {
 
-class NormalizationModule final : public LayerModule {
- public:
-  explicit NormalizationModule(const BuildContext& context) {
-    mean_ = register_buffer("mean", torch::zeros({context.input[0]}, context.dtype));
-    variance_ = register_buffer("variance", torch::ones({context.input[0]}, context.dtype));
-  }
-  torch::Tensor forward(const torch::Tensor& x) override {
-    constexpr double kLeastDeviation = 1e-7;
-    const auto beside = [&](const torch::Tensor& each) { return each.to(x.scalar_type()).view({1, -1, 1, 1}); };
-    return (x - beside(mean_)) / beside(variance_.sqrt().clamp_min(kLeastDeviation));
-  }
-
- private:
-  torch::Tensor mean_;
-  torch::Tensor variance_;
-};
-
-class NormalizationKind final : public LayerKind {
- public:
-  std::string_view type() const override { return "Normalization"; }
-  std::string_view base_name() const override { return "normalization"; }
-  Shape output_shape(const BuildContext& context) const override { return known_image(context, type()); }
-  std::shared_ptr<LayerModule> build(const BuildContext& context) const override {
-    return std::make_shared<NormalizationModule>(context);
-  }
-};
-
 class ExampleDropoutModule final : public LayerModule {
  public:
   explicit ExampleDropoutModule(double rate) : rate_(rate) {}
@@ -120,15 +93,11 @@ Layer adaptive_pool_layer(int64_t size, const std::string& name) {
   return Layer(std::make_shared<AdaptivePoolKind>(size), name);
 }
 
-Layer layer_of(std::string_view type, const LayerConfig& options, const std::string& name) {
+Layer layer_of(std::string_view type, const LayerConfig& options, const std::string& name, std::string_view wing) {
   for (const LayerRow& row : extensions<LayerRow>()) {
     if (row.type == type) return row.make(options).named(name);
   }
-  fail_without("layers", "[applications] the layer \"", name, "\" is a ", type);
-}
-
-Layer normalization_layer(const std::string& name) {
-  return Layer(std::make_shared<NormalizationKind>(), name);
+  fail_without(wing, "[applications] the layer \"", name, "\" is a ", type);
 }
 
 Layer example_dropout_layer(double rate, const std::string& name) {

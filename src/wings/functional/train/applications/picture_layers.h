@@ -1,5 +1,5 @@
-// Layers of the networks of applications.h that no layer of the core is: those of other wings, a normalization by
-// numbers that are given, stochastic depth, and two ways to a classifier.
+// Layers of the networks of applications.h that no layer of the core is: those of other wings, stochastic depth, and
+// two ways to a classifier.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,10 @@
 
 namespace cohort::applications {
 
-// Returns a layer of another wing by the name of its sort, with these options.
-Layer layer_of(std::string_view type, const LayerConfig& options, const std::string& name);
-
-// Subtracts a mean from each channel and divides it by a deviation; buffers mean, variance [channels] (Keras'
-// Normalization, not adapted).
-Layer normalization_layer(const std::string& name);
+// Returns a layer of another wing by the name of its sort, with these options. Unimplemented: this build lacks the
+// wing.
+Layer layer_of(std::string_view type, const LayerConfig& options, const std::string& name,
+               std::string_view wing = "layers");
 
 // Sets whole examples to zero while training, at this rate; the others grow by 1 / (1 - rate) (Keras' Dropout with a
 // noise_shape of [batch, 1, 1, 1]).
