@@ -99,6 +99,20 @@ def models():
         layers.Flatten(),
         layers.Dense(2),
     ], "mae", keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9), None, numbers(3, 4, 5, 4, 2), numbers(3, 2)
+    table = numbers(6, 3)
+    ids = rng.permutation(40)[:12].reshape(6, 2)
+    yield "features", features(table), "mse", keras.optimizers.SGD(0.01), None, {
+        "table": table, "age": 40 * numbers(6, 1), "ids": ids
+    }, numbers(6, 1)
+    if keras.backend.backend() == "tensorflow":  # which these layers need
+        yield "lookups", [
+            layers.Input((2,), dtype="int64"),
+            layers.IntegerLookup(vocabulary=list(range(39, 0, -3)), num_oov_indices=3, mask_token=4, oov_method="farmhash"),
+            layers.Hashing(9, salt=[3, 8], output_mode="int"),
+            layers.Embedding(9, 2),
+            layers.Flatten(),
+            layers.Dense(1),
+        ], "mse", keras.optimizers.SGD(0.01), None, ids, numbers(6, 1)
     yield "graph", graph(), {"kind": keras.losses.SparseCategoricalCrossentropy(from_logits=True), "score": "mse"}, keras.optimizers.Adam(
         0.01, clipnorm=1.0), {"kind": ["accuracy"], "score": [keras.metrics.MeanAbsoluteError(name="off")]}, {
             "series": numbers(6, 4, 3), "other": numbers(6, 4, 3), "ids": rng.permutation(40)[:18].reshape(6, 3)
@@ -166,6 +180,25 @@ def masked_graph():
     return keras.Model([series, flags], layers.Dense(2, name="y")(joined), name="masks")
 
 
+def features(table):
+    """Layers that were adapted, or were given what they know."""
+    inputs = {"table": keras.Input((3,), name="table"), "age": keras.Input((1,), name="age"),
+              "ids": keras.Input((2,), dtype="int64", name="ids")}
+    normalize, bins = layers.Normalization(), layers.Discretization(num_bins=4, epsilon=0.05)
+    normalize.adapt(3 * table + 1)
+    bins.update_state(np.arange(-60, 90, 1.3))  # adapt() without TensorFlow
+    bins.finalize_state()
+    parts = [
+        normalize(inputs["table"]),
+        layers.Normalization(axis=None, mean=0.5, variance=4)(inputs["table"]),
+        layers.Normalization(mean=[1, 2, 3.5], variance=[1.0, 0.0, 2.0], invert=True)(inputs["table"]),
+        layers.Flatten()(layers.Embedding(5, 2)(bins(inputs["age"]))),
+        layers.Discretization(bin_boundaries=[-20.0, 0.1, 30.0], output_mode="one_hot")(inputs["age"]),
+        layers.CategoryEncoding(20)(inputs["ids"]),
+    ]
+    return keras.Model(inputs, layers.Dense(1, name="score")(layers.Concatenate()(parts)), name="features")
+
+
 def graph():
     """A shared layer, a nested model, masks, several inputs and outputs."""
     series, other, ids = keras.Input((4, 3), name="series"), keras.Input((4, 3), name="other"), keras.Input((3,), dtype="int32", name="ids")
@@ -230,13 +263,18 @@ def drawn(name, shape):
 
 
 def weights(folder):
-    """Writes the weights of a network of keras.applications alone."""
-    model = keras.applications.MobileNetV2(input_shape=(32, 32, 3), alpha=0.35, weights=None, classes=5)
-    for weight in model.weights:
-        weight.assign(drawn(weight.path, weight.shape))
-    model.save_weights(folder / "network.weights.h5")
-    x = np.random.default_rng(3).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
-    (folder / "network.json").write_text(json.dumps({"inputs": x.tolist(), "outputs": np.asarray(model.predict(x, verbose=0)).tolist()}))
+    """Writes the weights of networks of keras.applications alone."""
+    options = {"input_shape": (32, 32, 3), "weights": None, "classes": 5}
+    networks = {"mobile": keras.applications.MobileNetV2(alpha=0.35, **options), "efficient": keras.applications.EfficientNetB0(**options)}
+    for name, model in networks.items():
+        for weight in model.weights:
+            weight.assign(drawn(weight.path, weight.shape))
+        for layer in model.layers:
+            if isinstance(layer, layers.Normalization):
+                layer.finalize_state()  # assign() leaves it out
+        model.save_weights(folder / f"{name}.weights.h5")
+        x = np.random.default_rng(3).uniform(-1, 1, (2, 32, 32, 3)).astype("float32")
+        (folder / f"{name}.json").write_text(json.dumps({"inputs": x.tolist(), "outputs": np.asarray(model.predict(x, verbose=0)).tolist()}))
 
 
 def check(folder):

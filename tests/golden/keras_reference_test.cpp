@@ -56,7 +56,11 @@ class KerasReference : public ::testing::Test {
   }
 
   static std::vector<std::string> names() {
-    return {"dense", "image", "words", "steps", "shapes", "volume", "graph", "both", "masks", "heads", "half"};
+    std::vector<std::string> list = {"dense",    "image", "words", "steps", "shapes", "volume",
+                                     "features", "graph", "both",  "masks", "heads",  "half"};
+    // A Keras without TensorFlow does not make this one.
+    if (std::filesystem::exists(*folder_ / "lookups.keras")) list.emplace_back("lookups");
+    return list;
   }
   static json fact(const std::string& name) { return json::parse(read_file(*folder_ / (name + ".json"))); }
   static NamedTensors columns(const json& facts) {
@@ -138,12 +142,15 @@ TEST_F(KerasReference, FilesOfOursComputeTheSameThere) {
 
 // A network whose channels come first takes the weights of one whose channels come last.
 TEST_F(KerasReference, WeightsOfANetworkComputeTheSameHere) {
-  const json facts = fact("network");
-  Model model = applications::MobileNetV2({.input_shape = {3, 32, 32}, .alpha = 0.35, .classes = 5});
-  load_keras_weights(model, *folder_ / "network.weights.h5");
-  const torch::Tensor x = golden_tensor(facts.at("inputs"), torch::kFloat).permute({0, 3, 1, 2});
-  EXPECT_EQ(difference("outputs", model.predict(x).to(torch::kDouble), golden_tensor(facts.at("outputs")), kWithin),
-            "");
+  std::map<std::string, Model> networks = {
+      {"mobile", applications::MobileNetV2({.input_shape = {3, 32, 32}, .alpha = 0.35, .classes = 5})},
+      {"efficient", applications::EfficientNetB0({.input_shape = {3, 32, 32}, .classes = 5})}};
+  for (auto& [name, model] : networks) {
+    const json facts = fact(name);
+    load_keras_weights(model, *folder_ / (name + ".weights.h5"));
+    const torch::Tensor x = golden_tensor(facts.at("inputs"), torch::kFloat).permute({0, 3, 1, 2});
+    EXPECT_EQ(difference(name, model.predict(x).to(torch::kDouble), golden_tensor(facts.at("outputs")), kWithin), "");
+  }
 }
 
 TEST_F(KerasReference, HostileFilesAreRefused) {

@@ -292,8 +292,8 @@ std::vector<KerasClass> merging_classes() {
 const std::vector<KerasClass>& keras_classes() {
   static const std::vector<KerasClass> classes = [] {
     std::vector<KerasClass> all = plain_classes();
-    for (const auto& more :
-         {convolution_classes(), resizing_classes(), noise_classes(), sequence_classes(), merging_classes()}) {
+    for (const auto& more : {convolution_classes(), resizing_classes(), noise_classes(), sequence_classes(),
+                             merging_classes(), preprocessing_classes()}) {
       all.insert(all.end(), more.begin(), more.end());
     }
     return all;

@@ -32,8 +32,11 @@ struct KerasClass {
   const char* parts = nullptr;           // the option that WeightLayout's `parts` are
   // Returns the number of elements of the largest parameters, by which a layer is refused before it takes memory.
   double (*elements)(const LayerConfig& config, const Shape& input) = nullptr;
+  bool makes_integers = false;  // its dtype is that of integers where it makes some
 };
 
+// Returns those of them that prepare features.
+std::vector<KerasClass> preprocessing_classes();
 // Returns the classes that files may name.
 const std::vector<KerasClass>& keras_classes();
 // Returns the class of a layer of ours; null: Keras has none.

@@ -24,9 +24,9 @@ const KerasClass& class_named(const std::string& name, const FilePlace& place) {
   place.unsupported("the class ", brief(name), " is not supported; there are ", known);
 }
 
-// Takes the dtype of a layer, which has to be the others'. Returns its policy if it computes in half precision, else
-// "".
-std::string take_dtype(Json& config, std::string& dtype, const FilePlace& place) {
+// Takes the dtype of a layer, which has to be the others', or that of integers. Returns its policy if it computes in
+// half precision, else "".
+std::string take_dtype(Json& config, bool makes_integers, std::string& dtype, const FilePlace& place) {
   const Json value = config.value("dtype", Json());
   config.erase("dtype");
   if (value.is_null()) return "";
@@ -35,6 +35,7 @@ std::string take_dtype(Json& config, std::string& dtype, const FilePlace& place)
     const KerasObject policy = keras_object(value, place / "dtype");
     if (policy.class_name == "DTypePolicy") name = policy.config.value("name", Json());
   }
+  if (makes_integers && (name == "int32" || name == "int64")) return "";
   std::string half;
   for (const char* const policy : {"mixed_float16", "mixed_bfloat16", "float16", "bfloat16"}) {
     if (name == policy) half = policy;
@@ -146,7 +147,7 @@ Layer read_nested(const Json& object, const Shape& input, std::string& dtype, co
   if (!trainable.is_boolean()) place.damaged("\"trainable\" is ", brief(trainable));
   config.erase("name");
   config.erase("trainable");
-  const std::string policy = take_dtype(config, dtype, place);
+  const std::string policy = take_dtype(config, found.makes_integers, dtype, place);
   if (around.depth > 0 && policy != around.policy) {
     place.unsupported("another dtype than that of the layer around it is not supported");
   }
