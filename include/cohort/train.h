@@ -20,5 +20,6 @@
 #include "cohort/train/script_module.h"        // IWYU pragma: export
 #include "cohort/train/sidecar_evaluator.h"    // IWYU pragma: export
 #include "cohort/train/summary.h"              // IWYU pragma: export
+#include "cohort/train/text_vectorization.h"   // IWYU pragma: export
 #include "cohort/train/training_checkpoint.h"  // IWYU pragma: export
 #include "cohort/train/training_run.h"         // IWYU pragma: export

@@ -14,7 +14,6 @@ namespace cohort {
 namespace {
 
 constexpr std::string_view kIntegerLookup = "IntegerLookup";
-constexpr int64_t kLeftOut = -1;  // the index of what no form counts
 
 LookupRules<int64_t> rules_of(const IntegerLookupOptions& options) {
   return {.max_tokens = options.max_tokens,

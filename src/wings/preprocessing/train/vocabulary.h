@@ -19,6 +19,9 @@
 
 namespace cohort {
 
+// The index of what no form counts.
+inline constexpr int64_t kLeftOut = -1;
+
 // The options that decide which index a token has: first that of the mask token, then those of tokens that are not in
 // the vocabulary, then those of its tokens.
 template <typename Token>
