@@ -28,6 +28,7 @@ class Dataset;
 // that were made before, keep what they have.
 class AdaptedLayer : public Layer {
  public:
+  // Takes a layer of a sort that learns; adapt() of another one is InvalidArgument.
   explicit AdaptedLayer(const Layer& layer) : Layer(layer) {}
 
   // Learns from one batch, [batch, ...], and forgets what was learned before. InvalidArgument: the batch does not fit,
