@@ -195,8 +195,8 @@ TEST(KerasFile, RefusesHostileFiles) {
 
 // Returns the files with models that are loaded, without their suffix.
 std::vector<std::string> loaded_files() {
-  return {"01_two_inputs_two_outputs", "04_masking_bilstm", "06_frozen_base_transfer", "08_attention_norms",
-          "10_adapted_preprocessing", "12_mixed_float16"};
+  return {"01_two_inputs_two_outputs", "04_masking_bilstm",        "06_frozen_base_transfer",
+          "08_attention_norms",        "10_adapted_preprocessing", "12_mixed_float16"};
 }
 
 constexpr Tolerance kWithin = {.absolute = 1e-5, .relative = 1e-5};

@@ -49,8 +49,7 @@ TEST(KerasCheckpoints, NamesThatDoNotFit) {
   const std::string whole = folder / "m.keras", weights = folder / "m.weights.h5";
   expect_error<InvalidArgument>([&] { ModelCheckpoint({.filepath = whole, .save_weights_only = true}); },
                                 "save_weights_only is true");
-  expect_error<InvalidArgument>([&] { ModelCheckpoint({.filepath = weights}); },
-                                "save_weights_only is false");
+  expect_error<InvalidArgument>([&] { ModelCheckpoint({.filepath = weights}); }, "save_weights_only is false");
   Sequential model = small();
   expect_error<InvalidArgument>([&] { model.save_weights(weights, {{"run", "1"}}); }, "metadata");
   model.save_weights(weights);

@@ -40,7 +40,8 @@ TEST(WithPolicyTest, RoundsInputsAndOutputs) {
 
 // A gradient below float16's smallest number goes, unless the loss was scaled.
 TEST(WithPolicyTest, GradientsGoThroughHalf) {
-  const Built layer = build(WithPolicy(Dense({.units = 1, .kernel_initializer = "ones"}), DTypePolicy::kMixedFloat16), {1});
+  const Built layer =
+      build(WithPolicy(Dense({.units = 1, .kernel_initializer = "ones"}), DTypePolicy::kMixedFloat16), {1});
   for (const double scale : {1.0, 65536.0}) {
     layer.module->zero_grad();
     (layer(torch::ones({1, 1}, torch::kDouble)).sum() * 1e-9 * scale).backward();
@@ -53,10 +54,13 @@ TEST(WithPolicyTest, KeepsNamesMasksAndSeveralInputs) {
   torch::manual_seed(2);
   const SymbolicTensor ids = Input({4}, {.dtype = torch::kLong, .name = "ids"});
   const auto half = [](const Layer& layer) { return WithPolicy(layer, DTypePolicy::kMixedFloat16); };
-  const SymbolicTensor words = half(Embedding({.input_dim = 5, .output_dim = 3, .mask_zero = true, .name = "words"}))(ids);
-  const SymbolicTensor both = half(Bidirectional(LSTM({.units = 2, .return_sequences = true, .name = "x"}), {.name = "both"}))(words);
+  const SymbolicTensor words =
+      half(Embedding({.input_dim = 5, .output_dim = 3, .mask_zero = true, .name = "words"}))(ids);
+  const SymbolicTensor both =
+      half(Bidirectional(LSTM({.units = 2, .return_sequences = true, .name = "x"}), {.name = "both"}))(words);
   const SymbolicTensor sum = half(Concatenate())({words, both});
-  Functional model(ids, half(BatchNormalization({.axis = -1, .name = "norm"}))(half(LSTM({.units = 3, .name = "last"}))(sum)));
+  Functional model(
+      ids, half(BatchNormalization({.axis = -1, .name = "norm"}))(half(LSTM({.units = 3, .name = "last"}))(sum)));
   std::vector<std::string> names;
   for (const auto& [name, weight] : model.weights()) names.push_back(name);
   EXPECT_NE(std::find(names.begin(), names.end(), "words.weight"), names.end());
@@ -66,7 +70,8 @@ TEST(WithPolicyTest, KeepsNamesMasksAndSeveralInputs) {
   const Tensor y = model.predict(padded);
   EXPECT_EQ(y.sizes(), (torch::IntArrayRef{2, 3}));
   model.compile({.optimizer = LossScaleOptimizer(Adam({.learning_rate = 0.05})), .loss = MeanSquaredError()});
-  const History history = model.fit(padded, torch::ones({2, 3}), {.epochs = 20, .verbose = Verbose::kSilent, .batch_size = 2});
+  const History history =
+      model.fit(padded, torch::ones({2, 3}), {.epochs = 20, .verbose = Verbose::kSilent, .batch_size = 2});
   EXPECT_LT(history["loss"].back(), history["loss"].front());
 }
 
