@@ -141,23 +141,26 @@ def half_graph():
     half = {"dtype": "mixed_float16"}
     x = keras.Input((6, 4), name="x")
     both = layers.Bidirectional(layers.LSTM(3, return_sequences=True, **half), **half)(layers.Conv1D(5, 2, padding="same", **half)(x))
-    heads = layers.MultiHeadAttention(2, 3, **half)(both, both)
+    heads, _ = layers.MultiHeadAttention(2, 3, **half)(both, both, return_attention_scores=True)  # JAX's other way has no float16 on CPUs
     norm = layers.BatchNormalization(**half)(layers.Add(**half)([both, heads]))
     frozen = layers.Dense(4, dtype="float16", trainable=False)(layers.GlobalMaxPooling1D(**half)(norm))
     return keras.Model(x, layers.Dense(2, name="y")(frozen), name="half")
 
 
 def attending_graph():
-    """Attention of two and three inputs, with the masks that Keras has for them: its MultiHeadAttention ends those of its inputs."""
+    """Attention of two and three inputs, with the masks that Keras has for them: its MultiHeadAttention ends those of its inputs.
+
+    With JAX, values of another size than the keys need return_attention_scores.
+    """
     ids, context, keys = keras.Input((5,), dtype="int32", name="ids"), keras.Input((4, 3), name="context"), keras.Input((4, 2), name="keys")
     words = layers.Embedding(40, 6, mask_zero=True)(ids)
     itself = layers.MultiHeadAttention(2, 3, name="itself")(words, words, use_causal_mask=True)
     joined = layers.LayerNormalization()(layers.Add()([words, itself]))
     seen = keras.ops.any(keras.ops.not_equal(context, -1.0), axis=-1)
     allowed = layers.Reshape((5, 4))(layers.Dense(20, activation="relu")(layers.Flatten()(context)))
-    crossed = layers.MultiHeadAttention(2, 2, value_dim=4, output_shape=7, use_bias=False, name="crossed")(
+    crossed = layers.MultiHeadAttention(2, 2, output_shape=7, use_bias=False, name="crossed")(
         joined, value=context, key=keys, value_mask=seen, attention_mask=keras.ops.not_equal(allowed, 0.0))
-    scored, scores = layers.MultiHeadAttention(3, 2, name="scored")(itself, context, return_attention_scores=True)
+    scored, scores = layers.MultiHeadAttention(3, 2, value_dim=4, name="scored")(itself, context, return_attention_scores=True)
     dotted = layers.Attention(use_scale=True)([scored, layers.Dense(6)(context)], use_causal_mask=True)
     pooled = [layers.GlobalAveragePooling1D()(each) for each in (joined, crossed, scored, itself, dotted)]
     return keras.Model([ids, context, keys], layers.Dense(2, name="y")(layers.Concatenate()([*pooled, layers.GlobalMaxPooling2D(data_format="channels_first")(scores)])), name="heads")
