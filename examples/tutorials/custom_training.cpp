@@ -1,7 +1,8 @@
 // TensorFlow's tutorial "Custom training with tf.distribute.Strategy", cell by cell, on two devices: a model that is
 // called, a loss without a reduction, regularizers' losses, metrics, checkpoints, iterators. Usage:
 // example_custom_training [FOLDER], a folder with the files of MNIST; without it on digits that it draws. Ends with the
-// accuracy on the test examples of a model that was restored without a strategy, above 0.9.
+// accuracy on the test examples of a model that was restored without a strategy, above 0.97 on MNIST and above 0.9 on
+// drawn digits.
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -170,5 +171,5 @@ int main(int argc, char** argv) {
   std::printf("Accuracy after restoring the saved model without strategy: %.2f\n", accuracy * 100);
   std::error_code still_used;
   std::filesystem::remove_all(checkpoint_dir, still_used);
-  return accuracy > 0.9 ? 0 : 1;
+  return accuracy > (argc > 1 ? 0.97 : 0.9) ? 0 : 1;
 }

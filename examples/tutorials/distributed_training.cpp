@@ -1,6 +1,7 @@
 // Keras' guide "Multi-GPU and distributed training with TensorFlow", cell by cell: one host with several devices, and a
 // training that goes on from its last checkpoint. Usage: example_distributed_training [FOLDER], a folder with the files
-// of MNIST; without it on digits that it draws. Ends with the accuracy on the test examples, above 0.9.
+// of MNIST; without it on digits that it draws. Ends with the accuracy on the test examples, above 0.97 on
+// MNIST and above 0.9 on drawn digits.
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -73,5 +74,5 @@ int main(int argc, char** argv) {
   std::error_code still_used;
   std::filesystem::remove_all(checkpoint_dir, still_used);
   std::printf("Accuracy: %.3f\n", accuracy);
-  return accuracy > 0.9 ? 0 : 1;
+  return accuracy > (argc > 1 ? 0.97 : 0.9) ? 0 : 1;
 }

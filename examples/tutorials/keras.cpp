@@ -1,6 +1,7 @@
 // TensorFlow's tutorial "Distributed training with Keras", cell by cell, on two devices: fit() with callbacks, the
 // weights of the last checkpoint, another strategy. Usage: example_keras [FOLDER], a folder with the files of MNIST;
-// without it on digits that it draws. Ends with the accuracy on the test examples, above 0.9.
+// without it on digits that it draws. Ends with the accuracy on the test examples, above 0.97 on MNIST and above
+// 0.9 on drawn digits.
 #include <cstdio>
 #include <filesystem>
 
@@ -76,5 +77,5 @@ int main(int argc, char** argv) {
   const Logs logs = replicated_model.evaluate(eval_dataset);
   std::printf("Eval loss: %g, Eval Accuracy: %g\n", logs["loss"], logs["accuracy"]);
   std::filesystem::remove_all(folder);
-  return logs["accuracy"] > 0.9 ? 0 : 1;
+  return logs["accuracy"] > (whole ? 0.97 : 0.9) ? 0 : 1;
 }

@@ -43,12 +43,13 @@ int main(int argc, char** argv) {
 
   const auto scope = strategy.scope();
   Sequential model = compiled_model(PrecisionPolicy::kFloat32);
-  const CallbackPtr checkpoint_callback = ModelCheckpoint({.filepath = folder / "best.safetensors",
+  const CallbackPtr checkpoint_callback = ModelCheckpoint({.filepath = folder / "best.weights.h5",
                                                            .monitor = "val_accuracy",
                                                            .save_best_only = true,
-                                                           .save_weights_only = true});
+                                                           .save_weights_only = true,
+                                                           .verbose = true});
   model.fit(train_dataset, {.epochs = 5, .validation_data = test_dataset, .callbacks = {checkpoint_callback}});
-  model.load_weights(folder / "best.safetensors");
+  model.load_weights(folder / "best.weights.h5");
   const Logs best = model.evaluate(test_dataset);
 
   // LibTorch computes in float16 on GPUs alone.

@@ -20,26 +20,22 @@ using namespace cohort;
 const std::vector<std::string> kFeatureVocab = {"avenger",   "ironman",  "batman",      "hulk",
                                                 "spiderman", "kingkong", "wonder_woman"};
 
-// Returns the index of a word, from 1; 0 for one that is not known.
-int64_t lookup(const std::string& word) {
-  const auto found = std::find(kFeatureVocab.begin(), kFeatureVocab.end(), word);
-  return found == kFeatureVocab.end() ? 0 : 1 + (found - kFeatureVocab.begin());
-}
-
-// Makes examples of three words; the label says whether "avenger" is among them.
+// Makes examples of three words; the label is "yes" if "avenger" is among them.
 Dataset feature_and_label_gen(int64_t num_examples, uint64_t seed) {
+  const StringLookup feature_lookup({.vocabulary = kFeatureVocab});
+  const StringLookup label_lookup({.num_oov_indices = 0, .vocabulary = {"yes", "no"}});
   std::mt19937_64 random(seed);
-  std::vector<int64_t> features;
-  std::vector<float> labels;
+  std::vector<std::vector<std::string>> features;
+  std::vector<std::string> labels;
   for (int64_t i = 0; i < num_examples; ++i) {
     std::vector<std::string> words = kFeatureVocab;
     std::shuffle(words.begin(), words.end(), random);
     words.resize(3);
-    for (const std::string& word : words) features.push_back(lookup(word));
-    labels.push_back(std::find(words.begin(), words.end(), "avenger") != words.end() ? 1.0F : 0.0F);
+    labels.emplace_back(std::find(words.begin(), words.end(), "avenger") != words.end() ? "yes" : "no");
+    features.push_back(std::move(words));
   }
-  return Dataset::from_tensor_slices(torch::tensor(features, torch::kLong).view({num_examples, 3}),
-                                     torch::tensor(labels).view({num_examples, 1}));
+  return Dataset::from_tensor_slices(feature_lookup.batch(features),
+                                     label_lookup(labels).to(torch::kFloat).view({num_examples, 1}));
 }
 
 struct NetImpl : torch::nn::Module {

@@ -1,7 +1,7 @@
 // TensorFlow's tutorial "Save and load a model using a distribution strategy", cell by cell: a model that goes from
 // one strategy to another, and files for inference, which are run, distributed, and trained on. Usage:
 // example_save_and_load [FOLDER], a folder with the files of MNIST; without it on digits that it draws. Ends with the
-// accuracy of the last model on the test examples, above 0.9.
+// accuracy of the last model on the test examples, above 0.97 on MNIST and above 0.9 on drawn digits.
 #include <torch/script.h>
 #include <torch/torch.h>
 
@@ -99,5 +99,5 @@ int main(int argc, char** argv) {
   const Model my_model([] { return std::make_shared<SubclassedModel>(); });
   export_model(my_model, folder / "my_model.pt", {.example = {.x = torch::ones({2, 1})}});
   std::filesystem::remove_all(folder);
-  return logs["accuracy"] > 0.9 ? 0 : 1;
+  return logs["accuracy"] > (argc > 1 ? 0.97 : 0.9) ? 0 : 1;
 }
