@@ -22,7 +22,7 @@ LookupRules<std::string> rules_of(const StringLookupOptions& options) {
 }
 
 torch::Tensor integers_of(std::size_t size, const std::function<int64_t(std::size_t)>& at_place) {
-  const torch::Tensor list = at::empty({static_cast<int64_t>(size)}, torch::kLong);
+  torch::Tensor list = at::empty({static_cast<int64_t>(size)}, torch::kLong);
   int64_t* const to = list.data_ptr<int64_t>();
   for (std::size_t i = 0; i < size; ++i) to[i] = at_place(i);
   return list;

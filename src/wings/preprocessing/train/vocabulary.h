@@ -79,6 +79,15 @@ std::vector<double> padded_weights(const LookupRules<Token>& rules, std::vector<
   return weights;
 }
 
+// Returns whether a list has all special tokens in front. A file may say that there are any number of them.
+template <typename Token>
+bool begins_with_special(const LookupRules<Token>& rules, const std::vector<Token>& list) {
+  if (static_cast<int64_t>(list.size()) < rules.first_token()) return false;
+  const auto oov = list.begin() + rules.first_oov();
+  return (rules.first_oov() == 0 || list.front() == *rules.mask_token) &&
+         std::all_of(oov, oov + rules.num_oov_indices, [&](const Token& each) { return each == rules.oov_token; });
+}
+
 // Makes a vocabulary of a list, which may have all special tokens in front. InvalidArgument: a token is there twice, or
 // a special one is elsewhere, there are too many, or the weights do not fit.
 template <typename Token>
@@ -90,11 +99,8 @@ Vocabulary<Token> given_vocabulary(std::string_view type, const LookupRules<Toke
   if (!weights.empty() && weights.size() != list.size()) {
     fail_option(type, "idf_weights has ", weights.size(), " numbers, wanted ", list.size(), " as the vocabulary");
   }
-  std::vector<Token> special(static_cast<std::size_t>(rules.first_oov()), rules.mask_token.value_or(rules.oov_token));
-  special.insert(special.end(), static_cast<std::size_t>(rules.num_oov_indices), rules.oov_token);
-  const bool has_special = list.size() >= special.size() && std::equal(special.begin(), special.end(), list.begin());
-  const std::vector<Token> tokens(list.begin() + (has_special ? static_cast<std::ptrdiff_t>(special.size()) : 0),
-                                  list.end());
+  const bool has_special = begins_with_special(rules, list);
+  const std::vector<Token> tokens(list.begin() + (has_special ? rules.first_token() : 0), list.end());
   std::set<Token> seen;
   for (const Token& token : tokens) {
     if (!seen.insert(token).second) fail_option(type, "the vocabulary has the token ", token, " twice");

@@ -180,6 +180,15 @@ TEST(IntegerLookupTest, SaysWhatDoesNotFit) {
   expect_error<InvalidArgument>([&] { other.adapt(integers({1})); }, "learns nothing before training");
 }
 
+// A file may ask for any number of indices; they take no memory.
+TEST(IntegerLookupTest, ManyIndicesTakeNoMemory) {
+  const Built many = build(IntegerLookup({.num_oov_indices = int64_t{1} << 50, .vocabulary = {-1, 4}}), {1});
+  EXPECT_TRUE(torch::equal(many(integers({4, 9}).view({2, 1})), integers({(int64_t{1} << 50) + 1, 9}).view({2, 1})));
+  const Built special =
+      build(IntegerLookup({.num_oov_indices = 2, .mask_token = 0, .vocabulary = {0, -1, -1, 4}}), {1});
+  EXPECT_TRUE(torch::equal(special(integers({0, 4}).view({2, 1})), integers({0, 3}).view({2, 1})));
+}
+
 TEST(HashingTest, KeepsABinForTheMaskedValue) {
   const Tensor x = integers({0, 1, 2, 3, 4, 5, 6, 7}).view({8, 1});
   const Tensor bins = build(Hashing({.num_bins = 3, .mask_value = 5}), {1})(x).flatten();
