@@ -114,6 +114,12 @@ if(keras IN_LIST COHORT_WINGS)
   list(APPEND COHORT_LIBRARIES hdf5_serial archive)
 endif()
 
+# Prometheus' text format, and the HTTP server that answers for it.
+if(monitoring IN_LIST COHORT_WINGS)
+  find_path(COHORT_PROMETHEUS_HEADERS prometheus/registry.h REQUIRED)
+  list(APPEND COHORT_LIBRARIES prometheus-cpp-core cpp-httplib)
+endif()
+
 if(COHORT_TORCH)
   # No folder where the loader looks: what is installed looks where it was linked, and for our module beside the library.
   set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)

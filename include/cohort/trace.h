@@ -70,7 +70,8 @@ class Trace {
 };
 
 namespace detail {
-inline std::atomic<bool> tracing = false;
+inline constexpr int kTraced = 1, kHeard = 2;  // a trace is being taken; there is a listener (base/traced_elsewhere.h)
+inline std::atomic<int> tracing = 0;
 void end_span(const char* category, const char* name, std::chrono::steady_clock::time_point begin);
 }  // namespace detail
 
@@ -79,7 +80,7 @@ class TraceSpan {
  public:
   // Begins a span.
   TraceSpan(const char* category, const char* name) : category_(category), name_(name) {
-    on_ = detail::tracing.load(std::memory_order_relaxed);
+    on_ = detail::tracing.load(std::memory_order_relaxed) != 0;
     if (on_) begin_ = std::chrono::steady_clock::now();
   }
   TraceSpan(const TraceSpan&) = delete;

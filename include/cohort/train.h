@@ -13,6 +13,7 @@
 #include "cohort/train/losses.h"               // IWYU pragma: export
 #include "cohort/train/metric.h"               // IWYU pragma: export
 #include "cohort/train/metrics.h"              // IWYU pragma: export
+#include "cohort/train/metrics_server.h"       // IWYU pragma: export
 #include "cohort/train/model.h"                // IWYU pragma: export
 #include "cohort/train/model_trainer.h"        // IWYU pragma: export
 #include "cohort/train/module_call.h"          // IWYU pragma: export

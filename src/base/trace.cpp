@@ -67,6 +67,11 @@ ThreadRecord& own_record() {
   return *own;
 }
 
+std::atomic<SpanListener>& span_listener() {
+  static std::atomic<SpanListener> listener = nullptr;
+  return listener;
+}
+
 double seconds(Clock::duration span) {
   return std::chrono::duration<double>(span).count();
 }
@@ -169,6 +174,8 @@ namespace detail {
 void end_span(const char* category, const char* name, Clock::time_point begin) {
   if (traced_elsewhere()) return;
   const Clock::time_point end = Clock::now();
+  if (const SpanListener listener = span_listener().load()) listener(category, name, begin, end);
+  if ((tracing.load(std::memory_order_relaxed) & kTraced) == 0) return;
   ThreadRecord& own = own_record();
   const std::lock_guard lock(own.mutex);
   if (static_cast<int64_t>(own.spans.size()) < recorder().most_spans) {
@@ -179,6 +186,11 @@ void end_span(const char* category, const char* name, Clock::time_point begin) {
 }
 
 }  // namespace detail
+
+void hear_spans(SpanListener listener) {
+  span_listener() = listener;
+  detail::tracing.fetch_or(detail::kHeard);
+}
 
 void leave_out_own_spans() {
   traced_elsewhere() = true;
@@ -193,7 +205,7 @@ void name_traced_thread(const std::string& name) {
 Trace::Trace(TraceOptions options) : options_(std::move(options)) {
   require_place(options_.file);
   const std::lock_guard lock(recorder().mutex);
-  if (detail::tracing.load()) fail<FailedPrecondition>("[trace] another trace is being taken");
+  if ((detail::tracing.load() & detail::kTraced) != 0) fail<FailedPrecondition>("[trace] another trace is being taken");
   for (const auto& thread : recorder().threads) {
     const std::lock_guard own(thread->mutex);
     thread->spans.clear();
@@ -201,7 +213,7 @@ Trace::Trace(TraceOptions options) : options_(std::move(options)) {
   }
   recorder().most_spans = options_.most_spans;
   recorder().begin = Clock::now();
-  detail::tracing.store(true);
+  detail::tracing.fetch_or(detail::kTraced);
 }
 
 Trace::~Trace() {
@@ -214,7 +226,7 @@ Trace::~Trace() {
 
 TraceSummary Trace::finish() {
   if (std::exchange(finished_, true)) return {};
-  detail::tracing.store(false);
+  detail::tracing.fetch_and(~detail::kTraced);
   TraceSummary summary{.seconds = seconds(Clock::now() - recorder().begin)};
   const auto microseconds = [](Clock::duration span) {
     return std::chrono::duration<double, std::micro>(span).count();

@@ -384,6 +384,8 @@ struct RunOptions {
   std::filesystem::path model_dir;
   std::string experiment;          // the name of the experiment, for what is written
   std::ostream* output = nullptr;  // the stream for the chief's reports; null: standard output
+  // Told after every inner loop and every evaluation, on every worker; null: nobody.
+  std::function<void(const MetricsRecord&)> observe = nullptr;
 };
 
 // Runs an experiment, whose configuration is locked, in the mode under the strategy, and returns the last evaluation. A

@@ -21,6 +21,7 @@
 #include "models/command/decimals.h"
 #include "models/command/experiment_flags.h"
 #include "models/command/mesh_makers.h"
+#include "models/command/run_observer.h"
 #include "models/command/timeline_part.h"
 #include "models/run/params_file.h"
 #include "models/run/partitions.h"
@@ -80,6 +81,7 @@ struct TrainFlags {
   std::vector<PlainFlag> plain = plain_flags();
   std::optional<std::filesystem::path> trace;
   RunOptions run;
+  std::vector<RunObserver> observers;
 
   const std::optional<std::string>& given(std::string_view name) const {
     return std::find_if(plain.begin(), plain.end(), [&](const PlainFlag& flag) { return name == flag.name; })->given;
@@ -200,7 +202,10 @@ int train(TrainFlags flags) {
   divide_inputs(made.runtime, *made.task, flags.run.mode);
   if (!made.runtime.mesh->empty()) mesh_maker(made.runtime).take_layout(made.runtime, *made.task);
   flags.run.experiment = experiment.name;
-  run_traced(made, config, make_strategy(made.runtime), flags);
+  for (const RunObserver& observer : flags.observers) observer.begin(flags.run);
+  const Strategy strategy = make_strategy(made.runtime);
+  for (const RunObserver& observer : flags.observers) observer.met(strategy);
+  run_traced(made, config, strategy, flags);
   return 0;
 }
 
@@ -243,6 +248,7 @@ std::function<int()> add_train_flags(CLI::App& app) {
       "--trace", flags->trace,
       "file for a picture of what every thread did, for chrome://tracing or ui.perfetto.dev; that of worker 2 "
       "gets the name FILE.worker-2.json");
+  for (const RunObserverMaker& maker : extensions<RunObserverMaker>()) flags->observers.push_back(maker.make(app));
   return [flags] { return train(*flags); };
 }
 

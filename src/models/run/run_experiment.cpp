@@ -150,6 +150,7 @@ class ExperimentRun {
     const auto evaluated = [this](const ActionInfo& info) {
       const int64_t step = step_of_weights_.value_or(info.step);
       summaries_->evaluated(step, epochs_in(step), info.logs, trainer_->examples_per_second(), *model_);
+      observe("eval", step, info.logs);
     };
     ControllerOptions made{.evaluator = trainer_,
                            .eval_actions = {evaluated},
@@ -160,7 +161,8 @@ class ExperimentRun {
     add_best_checkpoint(made);
     if (!trains_) return made;
     made.trainer = trainer_;
-    made.train_actions = {Recovery(plan_.recovery)};
+    made.train_actions = {Recovery(plan_.recovery),
+                          [this](const ActionInfo& info) { observe("train", info.step, info.logs); }};
     if (const int64_t interval = plan_.compare_replicas_interval; interval > 0) {
       made.train_actions.push_back(CompareReplicas(*model_, interval));
     }
@@ -175,6 +177,10 @@ class ExperimentRun {
       made.preempted = [this] { return watcher_->preempted(); };
     }
     return made;
+  }
+
+  void observe(const char* mode, int64_t step, const Logs& logs) const {
+    if (options_.observe) options_.observe({step, epochs_in(step), mode, logs, trainer_->examples_per_second()});
   }
 
   void add_best_checkpoint(ControllerOptions& made) {

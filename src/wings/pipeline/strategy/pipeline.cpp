@@ -195,7 +195,7 @@ void Pipeline::run(detail::Job& job, Replica& replica) {
   }
   for (std::size_t i = 0; i < passages.size() && !broken_; ++i) passages[i]->release();
   if (error) std::rethrow_exception(error);
-  if (run->step && detail::tracing.load(std::memory_order_relaxed)) {
+  if (run->step && detail::tracing.load(std::memory_order_relaxed) != 0) {
     detail::end_span("communication", kPipelineStep, began);
   }
   finish(*run);
