@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 import unittest
 import urllib.error
 import urllib.request
@@ -47,10 +48,9 @@ class Metrics(unittest.TestCase):
 
     def values(self, port, until):
         """The figures by their names, once `until` is among them."""
-        for _ in range(600):
-            text = got(port)
-            if until in text:
-                break
+        ends = time.monotonic() + 60
+        while until not in (text := got(port)) and time.monotonic() < ends:
+            time.sleep(0.1)
         self.assertIn(until, text)
         if PROMTOOL:
             done = subprocess.run([PROMTOOL, "check", "metrics"], input=text, capture_output=True, text=True, check=False)

@@ -30,7 +30,8 @@ struct MetricsServerOptions {
 //   /healthz   "ok"
 //   /readyz    "ready", or status 503 until set_ready()
 //
-// The names of its figures begin with "cohort_" or "process_"; docs/wings/monitoring.md has them all. Thread-safe.
+// The names of its figures begin with "cohort_" or "process_"; docs/wings/monitoring.md has them all. Thread-safe. The
+// server ignores SIGPIPE, in the whole process.
 class MetricsServer {
  public:
   // Unavailable: the port is taken. InvalidArgument: the address, the port or a label is none.

@@ -28,7 +28,7 @@ std::string answer_of(int port, const std::string& request) {
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   std::string answer;
   if (connect(place, reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0) {
-    const std::string text = request + " HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    const std::string text = request + " HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n";
     EXPECT_EQ(send(place, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
     char part[4096];
     for (ssize_t size = 0; (size = recv(place, part, sizeof part, 0)) > 0;) {
