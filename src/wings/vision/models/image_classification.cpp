@@ -6,13 +6,13 @@
 #include "base/fail.h"
 #include "cohort/models/image_models.h"
 #include "cohort/models/pipeline_cut.h"
-#include "models/mnist.h"
 #include "models/run/partitions.h"
 #include "models/tasks/epoch.h"
 #include "models/tasks/initial_weights.h"
 #include "models/tasks/mesh_cuts.h"
 #include "wings/vision/models/image_data.h"
 #include "wings/vision/models/image_model.h"
+#include "wings/vision/models/mnist.h"
 
 namespace cohort {
 

@@ -1,4 +1,4 @@
-#include "models/mnist.h"
+#include "wings/vision/models/mnist.h"
 
 namespace cohort {
 
