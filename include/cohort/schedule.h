@@ -1,7 +1,7 @@
 // Schedule: the learning rate as a function of the step.
 #pragma once
 
-#include <concepts>
+#include <any>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -12,23 +12,18 @@
 
 namespace cohort {
 
-namespace detail {
-
-// A function of the step that is not a number itself.
-template <typename Fn>
-concept RateFunction = !std::convertible_to<Fn, double> && std::is_invocable_r_v<double, Fn&, int64_t>;
-
-}  // namespace detail
-
 // A value; steps count from 0 (the first update uses schedule(0)). Thread-safe, as far as the function is.
 class Schedule {
  public:
   // A constant rate; implicit, so that {.learning_rate = 1e-3} reads well.
   Schedule(double constant = 0.0);  // NOLINT(google-explicit-constructor)
   // Any function of the step, of 0 or more (less under WithOffset()); an empty one is an InvalidArgument.
-  Schedule(std::string name, std::function<double(int64_t step)> fn);
-  // The same under the name "function"; implicit, so that .learning_rate takes a lambda.
-  template <detail::RateFunction Fn>
+  Schedule(std::string name, std::function<double(int64_t step)> fn) : Schedule(std::move(name), {}, std::move(fn)) {}
+  // The same with the options that it was made with, for files.
+  Schedule(std::string name, std::any options, std::function<double(int64_t step)> fn);
+  // The same under the name "function"; implicit, so that .learning_rate takes a lambda, but no number.
+  template <typename Fn, typename = std::enable_if_t<!std::is_convertible_v<Fn, double>>,
+            typename = std::enable_if_t<std::is_invocable_r_v<double, Fn&, int64_t>>>
   Schedule(Fn fn)  // NOLINT(google-explicit-constructor)
       : Schedule("function", std::function<double(int64_t)>(std::move(fn))) {}
 
@@ -38,10 +33,13 @@ class Schedule {
   bool is_constant() const { return !fn_; }
   // "constant", or the name of the function that made it: "CosineDecay".
   const std::string& name() const { return name_; }
+  // Returns the struct of options of the function that made it; empty: no file can hold it.
+  const std::any& options() const { return options_; }
 
  private:
   double constant_ = 0.0;
   std::string name_ = "constant";
+  std::any options_ = {};
   std::function<double(int64_t)> fn_;
 };
 
@@ -80,8 +78,7 @@ struct PolynomialDecayOptions {
   double initial_learning_rate = 0.1;  // the rate at step 0
   int64_t decay_steps = 1000;          // the rate stays at its end from there on, unless it cycles
   double end_learning_rate = 1e-4;     // the rate at decay_steps
-  // 1: a straight line.
-  double power = 1.0;
+  double power = 1.0;                  // 1: a straight line
   bool cycle = false;  // past decay_steps, decay to the next multiple of decay_steps that the step has not passed
 };
 struct LinearWarmupOptions {

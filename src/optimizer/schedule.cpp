@@ -55,7 +55,8 @@ double step_power(int64_t step, double power) {
 
 Schedule::Schedule(double constant) : constant_(constant) {}
 
-Schedule::Schedule(std::string name, std::function<double(int64_t)> fn) : name_(std::move(name)), fn_(std::move(fn)) {
+Schedule::Schedule(std::string name, std::any options, std::function<double(int64_t)> fn)
+    : name_(std::move(name)), options_(std::move(options)), fn_(std::move(fn)) {
   if (!fn_) fail<InvalidArgument>("[schedule] ", name_, ": an empty function came, one of the step was wanted");
 }
 
@@ -66,7 +67,7 @@ Schedule PiecewiseConstantDecay(const PiecewiseConstantDecayOptions& options) {
   }
   require_increasing("PiecewiseConstantDecay", options.boundaries);
   for (const double value : options.values) require_not_below_zero("PiecewiseConstantDecay", "a value", value);
-  return {"PiecewiseConstantDecay", [options](int64_t step) {
+  return {"PiecewiseConstantDecay", options, [options](int64_t step) {
             const auto at = std::lower_bound(options.boundaries.begin(), options.boundaries.end(), step);
             return options.values[static_cast<std::size_t>(at - options.boundaries.begin())];
           }};
@@ -76,7 +77,7 @@ Schedule ExponentialDecay(const ExponentialDecayOptions& options) {
   require_steps("ExponentialDecay", options.decay_steps);
   require_not_below_zero("ExponentialDecay", "initial_learning_rate", options.initial_learning_rate);
   require_not_below_zero("ExponentialDecay", "decay_rate", options.decay_rate);
-  return {"ExponentialDecay", [options](int64_t step) {
+  return {"ExponentialDecay", options, [options](int64_t step) {
             double exponent = ratio(step, options.decay_steps);
             if (options.staircase) exponent = std::floor(exponent);
             return options.initial_learning_rate * std::pow(options.decay_rate, exponent);
@@ -95,7 +96,7 @@ Schedule CosineDecay(const CosineDecayOptions& options) {
                           ", but there is no warmup_target to rise to");
   }
   const double highest = options.warmup_target.value_or(options.initial_learning_rate);
-  return {"CosineDecay", [options, highest](int64_t step) {
+  return {"CosineDecay", options, [options, highest](int64_t step) {
             if (step < options.warmup_steps) {
               const double risen = ratio(step, options.warmup_steps);
               return options.initial_learning_rate + risen * (highest - options.initial_learning_rate);
@@ -113,7 +114,7 @@ Schedule CosineDecayRestarts(const CosineDecayRestartsOptions& options) {
   if (!(options.t_mul >= 1.0) || !std::isfinite(options.t_mul)) {
     fail<InvalidArgument>("[schedule] CosineDecayRestarts: t_mul is ", options.t_mul, ", wanted 1 or more");
   }
-  return {"CosineDecayRestarts", [options](int64_t step) {
+  return {"CosineDecayRestarts", options, [options](int64_t step) {
             // These are in periods of the first one's length: where the step is, where its period begins, how long that
             // is.
             const double at = ratio(step, options.first_decay_steps);
@@ -135,7 +136,7 @@ Schedule InverseTimeDecay(const InverseTimeDecayOptions& options) {
   require_steps("InverseTimeDecay", options.decay_steps);
   require_not_below_zero("InverseTimeDecay", "initial_learning_rate", options.initial_learning_rate);
   require_not_below_zero("InverseTimeDecay", "decay_rate", options.decay_rate);
-  return {"InverseTimeDecay", [options](int64_t step) {
+  return {"InverseTimeDecay", options, [options](int64_t step) {
             double periods = ratio(step, options.decay_steps);
             if (options.staircase) periods = std::floor(periods);
             return options.initial_learning_rate / (1.0 + options.decay_rate * periods);
@@ -147,7 +148,7 @@ Schedule PolynomialDecay(const PolynomialDecayOptions& options) {
   require_not_below_zero("PolynomialDecay", "initial_learning_rate", options.initial_learning_rate);
   require_not_below_zero("PolynomialDecay", "end_learning_rate", options.end_learning_rate);
   require_not_below_zero("PolynomialDecay", "power", options.power);
-  return {"PolynomialDecay", [options](int64_t step) {
+  return {"PolynomialDecay", options, [options](int64_t step) {
             auto steps = static_cast<double>(options.decay_steps);
             auto at = static_cast<double>(step);
             if (options.cycle) {

@@ -364,8 +364,9 @@ TEST(KerasFile, WritesNoCompileStateThatKerasLacks) {
   const Loss mine("mine", [](const torch::Tensor& y, const torch::Tensor& p) { return (y - p).abs().mean(-1); });
   expect_named({.optimizer = SGD({}), .loss = mine}, "no loss \"mine\"");
   expect_named({.optimizer = Adam({.formulation = Formulation::kTorch}), .loss = "mse"}, "formulation");
-  expect_named({.optimizer = SGD({.learning_rate = ExponentialDecay({.initial_learning_rate = 0.1})}), .loss = "mse"},
-               "ExponentialDecay");
+  expect_named({.optimizer = SGD({.learning_rate = LinearWarmup({.after = 0.1})}), .loss = "mse"}, "LinearWarmup");
+  expect_named({.optimizer = Adam({.exclude_from_weight_decay = {"1d"}}), .loss = "mse"}, "excluded from weight decay");
+  expect_named({.optimizer = Optimizer("adafactor"), .loss = "mse"}, "no optimizer \"Adafactor\"");
   expect_named({.optimizer = SGD({}), .loss = "mse", .loss_average = LossAverage::kReplicas}, "loss_average");
   expect_named({.optimizer = SGD({}), .loss = "mse", .eval_run_eagerly = true}, "eval_run_eagerly");
   expect_named({.optimizer = SGD({}), .loss = "mse", .metrics = {Mean()}}, "no metric \"mean\"");

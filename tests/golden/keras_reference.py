@@ -20,6 +20,7 @@ from keras import layers
 def models():
     """Yields name, layers or a model, loss, optimizer, metrics, inputs, targets."""
     rng = np.random.default_rng(5)
+    rates = keras.optimizers.schedules
 
     def numbers(*shape):
         return rng.normal(size=shape).astype("float32")
@@ -33,7 +34,8 @@ def models():
         layers.ReLU(max_value=1.5, negative_slope=0.05, threshold=0.01),
         layers.Dense(4, use_bias=False, kernel_initializer="he_normal", trainable=False),
         layers.Dense(3, activation="softmax", bias_initializer=keras.initializers.Constant(0.1)),
-    ], "sparse_categorical_crossentropy", keras.optimizers.Adam(0.02, amsgrad=True), ["accuracy"], numbers(7, 5), rng.integers(0, 3, 7)
+    ], "sparse_categorical_crossentropy", keras.optimizers.Adam(
+        rates.ExponentialDecay(0.02, 2, 0.9, staircase=True), amsgrad=True), ["accuracy"], numbers(7, 5), rng.integers(0, 3, 7)
     yield "image", [
         layers.Input((9, 8, 3)),
         layers.Conv2D(4, (3, 2), strides=2, padding="same", activation="softmax"),
@@ -51,7 +53,8 @@ def models():
         layers.Conv2D(6, 1, groups=2, kernel_initializer=keras.initializers.RandomNormal(stddev=0.3)),
         layers.GlobalAveragePooling2D(),
         layers.Dense(2),
-    ], "mse", keras.optimizers.SGD(0.01, momentum=0.9, nesterov=True), None, numbers(4, 9, 8, 3), numbers(4, 2)
+    ], "mse", keras.optimizers.SGD(
+        rates.PolynomialDecay(0.01, 3, 0.001, power=1.5, cycle=True), momentum=0.9, nesterov=True), None, numbers(4, 9, 8, 3), numbers(4, 2)
     # Each word once: on TensorFlow, Keras squares the parts of a row's gradient one by one where a word comes twice.
     yield "words", [
         layers.Input((6,), dtype="int32"),
@@ -76,7 +79,8 @@ def models():
         layers.Bidirectional(layers.LSTM(2, return_sequences=True)),
         layers.GlobalMaxPooling1D(),
         layers.Dense(3, kernel_regularizer=keras.regularizers.L1L2(0.001, 0.002)),
-    ], keras.losses.Huber(delta=0.7), keras.optimizers.AdamW(0.01, weight_decay=0.02, clipnorm=0.5), ["mae"], numbers(5, 6, 4), numbers(5, 3)
+    ], keras.losses.Huber(delta=0.7), keras.optimizers.AdamW(
+        rates.CosineDecay(0.001, 6, alpha=0.1, warmup_target=0.01, warmup_steps=4), weight_decay=0.02, clipnorm=0.5), ["mae"], numbers(5, 6, 4), numbers(5, 3)
     yield "shapes", [
         layers.Input((2, 6)),
         layers.Rescaling(0.5, 0.1),
@@ -98,10 +102,16 @@ def models():
         layers.UpSampling3D((1, 2, 1)),
         layers.Flatten(),
         layers.Dense(2),
-    ], "mae", keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9), None, numbers(3, 4, 5, 4, 2), numbers(3, 2)
+    ], "mae", keras.optimizers.Lamb(0.01, weight_decay=0.1, use_ema=True, ema_momentum=0.9), None, numbers(3, 4, 5, 4, 2), numbers(3, 2)
+    yield "sums", [
+        layers.Input((4,)),
+        layers.Dense(3, activation="tanh"),
+        layers.Dense(1),
+    ], "mse", keras.optimizers.Adamax(0.02, gradient_accumulation_steps=2, loss_scale_factor=4.0, weight_decay=0.1), None, numbers(5, 4), numbers(5, 1)
     table = numbers(6, 3)
     ids = rng.permutation(40)[:12].reshape(6, 2)
-    yield "features", features(table), "mse", keras.optimizers.SGD(0.01), None, {
+    yield "features", features(table), "mse", keras.optimizers.Ftrl(
+        rates.InverseTimeDecay(0.01, 2, 0.5), l1_regularization_strength=0.01, beta=0.1, clipvalue=0.5), None, {
         "table": table, "age": 40 * numbers(6, 1), "ids": ids
     }, numbers(6, 1)
     if keras.backend.backend() == "tensorflow":  # which these layers need
@@ -126,14 +136,14 @@ def models():
         layers.Bidirectional(layers.RNN(layers.GRUCell(3, reset_after=False), go_backwards=True),
                              backward_layer=layers.RNN(layers.LSTMCell(3, activation="relu")), merge_mode="sum"),
         layers.Dense(2),
-    ], "mse", keras.optimizers.Adam(0.01), None, rng.permutation(30).reshape(5, 6).astype("int32"), numbers(5, 2)
-    yield "heads", attending_graph(), "mse", keras.optimizers.SGD(0.05, momentum=0.5), None, {
+    ], "mse", keras.optimizers.Nadam(0.01, global_clipnorm=0.5), None, rng.permutation(30).reshape(5, 6).astype("int32"), numbers(5, 2)
+    yield "heads", attending_graph(), "mse", keras.optimizers.Adadelta(0.5), None, {
         "ids": np.where(rng.uniform(size=(6, 5)) < 0.7, rng.permutation(39)[:30].reshape(6, 5) + 1, 0), "context": held(numbers(6, 4, 3)),
         "keys": numbers(6, 4, 2)
     }, numbers(6, 2)
-    yield "half", half_graph(), "mse", keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05, momentum=0.5), initial_scale=512.0, dynamic_growth_steps=3), None, numbers(
+    yield "half", half_graph(), "mse", keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(rates.CosineDecayRestarts(0.05, 2, m_mul=0.9, alpha=0.1), momentum=0.5), initial_scale=512.0, dynamic_growth_steps=3), None, numbers(
         5, 6, 4), numbers(5, 2)
-    yield "masks", masked_graph(), "mse", keras.optimizers.SGD(0.05), None, {"series": held(numbers(6, 5, 3)), "flags": rng.integers(0, 3, (6, 5))}, numbers(6, 2)
+    yield "masks", masked_graph(), "mse", keras.optimizers.Lion(rates.PiecewiseConstantDecay([2, 4], [0.005, 0.004, 0.002])), None, {"series": held(numbers(6, 5, 3)), "flags": rng.integers(0, 3, (6, 5))}, numbers(6, 2)
 
 
 def half_graph():

@@ -2,6 +2,7 @@
 #include "base/extension.h"
 #include "base/named.h"
 #include "cohort/more_update_rules.h"
+#include "optimizer/rules/optimizer_row.h"
 #include "wings/optimizers/models/build_rules.h"
 
 namespace cohort {
@@ -15,6 +16,12 @@ void install_optimizers() {
   extend(Named<Optimizer>{"adafactor", [] { return Adafactor(); }, "optimizers"});
   extend(Named<Optimizer>{"lamb", [] { return LAMB(); }, "optimizers"});
   extend(Named<Optimizer>{"lars", [] { return LARS(); }, "optimizers"});
+  extend(optimizer_row<AdadeltaOptions>("Adadelta", Adadelta));
+  extend(optimizer_row<AdamaxOptions>("Adamax", Adamax));
+  extend(optimizer_row<NadamOptions>("Nadam", Nadam));
+  extend(optimizer_row<FtrlOptions>("Ftrl", Ftrl));
+  extend(optimizer_row<LionOptions>("Lion", Lion));
+  extend(optimizer_row<LambOptions>("Lamb", LAMB));
   extend(RuleBuilder{.build = build_more_rule});
 }
 

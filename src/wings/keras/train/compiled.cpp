@@ -1,11 +1,9 @@
 #include "wings/keras/train/compiled.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <limits>
 
-#include "optimizer/update_rule.h"
+#include "wings/keras/train/optimizers.h"
 #include "wings/keras/train/taken_options.h"
 
 namespace cohort {
@@ -119,66 +117,6 @@ std::vector<Metric> metrics_of(const Json& value, const FilePlace& place) {
   return metrics;
 }
 
-// Takes the options that all optimizers have.
-template <typename Options>
-Options optimizer_options(TakenOptions& given) {
-  Options options;
-  given.take("name");
-  const Json rate = given.take("learning_rate");
-  if (!rate.is_number())
-    given.place().unsupported("the learning rate ", brief(rate), " is not supported, only a number");
-  options.learning_rate = rate.get<double>();
-  options.weight_decay = given.number("weight_decay", 0.0);
-  options.gradient.clipnorm = given.number("clipnorm", 0.0);
-  options.gradient.global_clipnorm = given.number("global_clipnorm", 0.0);
-  options.gradient.clipvalue = given.number("clipvalue", 0.0);
-  options.gradient.loss_scale_factor = given.number("loss_scale_factor", 0.0);
-  options.gradient.gradient_accumulation_steps = given.whole("gradient_accumulation_steps", 1);
-  options.ema.use_ema = given.flag("use_ema", false);
-  options.ema.ema_momentum = given.number("ema_momentum", 0.99);
-  options.ema.ema_overwrite_frequency = given.whole("ema_overwrite_frequency", 0);
-  if constexpr (requires { options.epsilon; }) options.epsilon = given.number("epsilon", options.epsilon);
-  if constexpr (requires { options.beta_1; }) {
-    options.beta_1 = given.number("beta_1", options.beta_1);
-    options.beta_2 = given.number("beta_2", options.beta_2);
-    options.amsgrad = given.flag("amsgrad", false);
-  }
-  if constexpr (requires { options.momentum; }) options.momentum = given.number("momentum", 0.0);
-  if constexpr (requires { options.nesterov; }) options.nesterov = given.flag("nesterov", false);
-  if constexpr (requires { options.rho; }) options.rho = given.number("rho", options.rho);
-  if constexpr (requires { options.centered; }) options.centered = given.flag("centered", false);
-  if constexpr (requires { options.initial_accumulator_value; }) {
-    options.initial_accumulator_value = given.number("initial_accumulator_value", options.initial_accumulator_value);
-  }
-  return options;
-}
-
-Optimizer optimizer_of(const Json& value, const FilePlace& place) {
-  const KerasObject object = keras_object(value, place);
-  const std::string& name = object.class_name;
-  TakenOptions options(object.config, place / name);
-  const auto made = [&]() -> std::optional<Optimizer> {
-    if (name == "SGD") return SGD(optimizer_options<SgdOptions>(options));
-    if (name == "Adam") return Adam(optimizer_options<AdamOptions>(options));
-    if (name == "AdamW") return AdamW(optimizer_options<AdamWOptions>(options));
-    if (name == "RMSprop") return RMSprop(optimizer_options<RmspropOptions>(options));
-    if (name == "Adagrad") return Adagrad(optimizer_options<AdagradOptions>(options));
-    if (name == "LossScaleOptimizer") {
-      options.take("name");
-      const Optimizer inner = optimizer_of(options.take("inner_optimizer"), options.place() / "inner_optimizer");
-      if (inner.gradient().loss_scale) place.unsupported("a LossScaleOptimizer in another one is not supported");
-      const double scale = options.number("initial_scale", 32768.0);
-      return LossScaleOptimizer(inner,
-                                {.initial_scale = scale, .growth_steps = options.whole("dynamic_growth_steps", 2000)});
-    }
-    return std::nullopt;
-  };
-  std::optional<Optimizer> optimizer = made();
-  if (!optimizer.has_value()) place.unsupported("the optimizer ", brief(name), " is not supported");
-  options.end();
-  return *optimizer;
-}
-
 // Calls visit(name, value) for each output's part of an option, which is a list in the order of the outputs or a
 // dictionary.
 template <typename Visit>
@@ -234,30 +172,6 @@ void set_metrics(const Json& value, const std::vector<std::string>& outputs, con
 
 }  // namespace
 
-SlotOrder slot_order(const Optimizer& optimizer) {
-  SlotOrder order{.is_negative = optimizer.name() == "SGD"};
-  const std::vector<std::string>& slots = optimizer.rule().slots();
-  const auto has = [&](const char* slot) { return std::find(slots.begin(), slots.end(), slot) != slots.end(); };
-  if (has("average")) order.groups.push_back({"average"});
-  if (has("exp_avg")) {
-    order.groups.push_back({"exp_avg", "exp_avg_sq"});
-    if (has("max_exp_avg_sq")) order.groups.push_back({"max_exp_avg_sq"});
-  }
-  for (const char* const slot : {"square_avg", "sum", "momentum", "grad_avg"}) {
-    if (has(slot)) order.groups.push_back({slot});
-  }
-  return order;
-}
-
-std::vector<BoundWeight> learning_weights(const MirroredOptimizer& optimizer, const std::vector<BoundWeight>& weights) {
-  std::vector<BoundWeight> learning;
-  const std::vector<std::string>& names = optimizer.parameter_names();
-  for (const BoundWeight& each : weights) {
-    if (std::find(names.begin(), names.end(), each.first) != names.end()) learning.push_back(each);
-  }
-  return learning;
-}
-
 std::optional<CompileOptions> compile_options(const Json& config, const std::vector<std::string>& outputs,
                                               const FilePlace& place) {
   if (config.is_null() || (config.is_object() && config.empty())) return std::nullopt;
@@ -265,7 +179,7 @@ std::optional<CompileOptions> compile_options(const Json& config, const std::vec
   const Json optimizer = given.take("optimizer");
   const Json loss = given.take("loss");
   if (loss.is_null()) place.unsupported("a model that was compiled without a loss is not supported");
-  CompileOptions options{.optimizer = optimizer_of(optimizer, place / "optimizer")};
+  CompileOptions options{.optimizer = read_keras_optimizer(optimizer, place / "optimizer")};
   set_losses(loss, outputs, place / "loss", options);
   const Json weights = given.take("loss_weights");
   if (!weights.is_null()) {
@@ -283,78 +197,6 @@ std::optional<CompileOptions> compile_options(const Json& config, const std::vec
   given.take("auto_scale_loss");  // is for mixed precision, which layers would name
   given.end();
   return options;
-}
-
-namespace {
-
-// Adds the state of a LossScaleOptimizer to that of the optimizer in it.
-void add_loss_scale(NamedTensors& state, const std::map<std::string, torch::Tensor>& file, const FilePlace& place) {
-  const auto number = [&](const char* path) {
-    const auto found = file.find(path);
-    if (found == file.end() || found->second.numel() != 1) (place / path).damaged("is not there, or not one number");
-    return found->second.to(torch::kDouble).item<double>();
-  };
-  const double steps = number("optimizer/vars/2"), scale = number("optimizer/vars/3");
-  if (!(steps >= 0.0 && scale > 0.0 && std::isfinite(steps) && std::isfinite(scale))) {
-    place.damaged("the loss scale is ", scale, " since ", steps, " steps, wanted positive numbers");
-  }
-  state.emplace_back("loss_scale", torch::scalar_tensor(scale, torch::kDouble));
-  state.emplace_back("good_steps", torch::scalar_tensor(static_cast<int64_t>(steps), torch::kLong));
-}
-
-}  // namespace
-
-std::string variables_of(const Optimizer& optimizer) {
-  return optimizer.gradient().loss_scale ? "optimizer/inner_optimizer/vars/" : "optimizer/vars/";
-}
-
-void load_optimizer(const Model& model, const std::map<std::string, torch::Tensor>& file,
-                    const std::vector<BoundWeight>& weights, const FilePlace& place) {
-  const MirroredOptimizer& optimizer = model.optimizer();
-  const std::string group_in_file = variables_of(optimizer.rule());
-  const auto variable = [&](std::size_t index) -> const torch::Tensor* {
-    const auto found = file.find(group_in_file + std::to_string(index));
-    return found == file.end() ? nullptr : &found->second;
-  };
-  std::size_t count = 0;
-  while (variable(count) != nullptr) ++count;
-  if (count < 2 || variable(0)->numel() != 1 || variable(1)->numel() != 1) {
-    place.damaged("there are ", count, " variables, wanted iterations, the rate and what the rule keeps");
-  }
-  const auto iterations = variable(0)->to(torch::kLong).item<int64_t>();
-  if (count == 2 && iterations == 0) return;  // it was never trained
-  if (optimizer.rule().gradient().gradient_accumulation_steps != 1) {
-    place.unsupported("the state of an optimizer with gradient_accumulation_steps is not supported");
-  }
-  const std::vector<BoundWeight> learning = learning_weights(optimizer, weights);
-  const SlotOrder order = slot_order(optimizer.rule());
-  std::size_t wanted = 2;
-  for (const auto& group : order.groups) wanted += group.size() * learning.size();
-  if (count != wanted) place.damaged("there are ", count, " variables, wanted ", wanted, " for the model");
-  std::map<std::string, torch::Tensor> ours;
-  for (const auto& [name, tensor] : model.weights()) ours[name] = tensor;
-  NamedTensors state = {{"iterations", torch::scalar_tensor(iterations, torch::kLong)}};
-  std::size_t next = 2;
-  for (const auto& group : order.groups) {
-    for (const BoundWeight& weight : learning) {
-      for (const char* const slot : group) {
-        const FilePlace here = place / (group_in_file + std::to_string(next));
-        std::vector<torch::Tensor> values = from_file(weight, *variable(next++), ours.at(weight.first), here);
-        if (order.is_negative && std::string_view(slot) == "momentum") {
-          for (torch::Tensor& value : values) value = value.neg();
-        }
-        state.emplace_back(weight.first + "/" + slot, values.front());
-        if (values.size() > 1) state.emplace_back(weight.second + "/" + slot, values.back());
-      }
-    }
-  }
-  if (optimizer.rule().gradient().loss_scale) add_loss_scale(state, file, place);
-  const auto rate = variable(1)->to(torch::kDouble).item<double>();
-  // The file has both: the rate of the options, and what has become of it.
-  if (static_cast<float>(optimizer.learning_rate()) != static_cast<float>(rate)) {
-    state.emplace_back("learning_rate", torch::scalar_tensor(rate, torch::kDouble));
-  }
-  optimizer.load_state(state);
 }
 
 }  // namespace cohort

@@ -13,6 +13,7 @@
 #include "wings/keras/train/compiled.h"
 #include "wings/keras/train/hdf5.h"
 #include "wings/keras/train/model_file.h"
+#include "wings/keras/train/optimizers.h"
 #include "wings/keras/train/write_compiled.h"
 #include "wings/keras/train/write_model.h"
 

@@ -1,9 +1,7 @@
 #include "wings/keras/train/write_compiled.h"
 
-#include <array>
-
-#include "optimizer/update_rule.h"
 #include "wings/keras/train/compiled.h"
+#include "wings/keras/train/optimizers.h"
 #include "wings/keras/train/values.h"
 
 namespace cohort {
@@ -88,75 +86,6 @@ Json metrics_json(const std::vector<Metric>& metrics, const FilePlace& place) {
   return list;
 }
 
-Json number_or_null(double number) {
-  return number == 0.0 ? Json() : Json(number);
-}
-
-// Writes an optimizer if it was made with an Options; null otherwise.
-template <typename Options>
-Json optimizer_of(const char* class_name, const Optimizer& optimizer, const FilePlace& place) {
-  const auto* const options = std::any_cast<Options>(&optimizer.rule().options);
-  if (options == nullptr) return {};
-  const GradientOptions& gradient = optimizer.gradient();
-  if (options->formulation != Formulation::kKeras) place.unsupported("the formulation is not Keras'");
-  if (!options->exclude_from_weight_decay.empty())
-    place.unsupported("exclude_from_weight_decay is not in Keras' files");
-  if (gradient.l2 != 0.0) place.unsupported("gradient.l2 is not in Keras' files");
-  if (!optimizer.learning_rate().is_constant()) {
-    place.unsupported("the learning rate is ", optimizer.learning_rate().name(), ", and only a number is supported");
-  }
-  const bool averages = options->ema.ema_overwrite_frequency != 0;
-  Json config = {{"learning_rate", optimizer.learning_rate()(0)},
-                 {"weight_decay", number_or_null(options->weight_decay)},
-                 {"clipnorm", number_or_null(gradient.clipnorm)},
-                 {"global_clipnorm", number_or_null(gradient.global_clipnorm)},
-                 {"clipvalue", number_or_null(gradient.clipvalue)},
-                 {"use_ema", options->ema.use_ema},
-                 {"ema_momentum", options->ema.ema_momentum},
-                 {"ema_overwrite_frequency", averages ? Json(options->ema.ema_overwrite_frequency) : Json()},
-                 {"loss_scale_factor", number_or_null(gradient.loss_scale_factor)},
-                 {"gradient_accumulation_steps", nullptr}};
-  if (gradient.gradient_accumulation_steps != 1) {
-    config["gradient_accumulation_steps"] = gradient.gradient_accumulation_steps;
-  }
-  if constexpr (requires { options->epsilon; }) config["epsilon"] = options->epsilon;
-  if constexpr (requires { options->beta_1; }) {
-    config["beta_1"] = options->beta_1;
-    config["beta_2"] = options->beta_2;
-    config["amsgrad"] = options->amsgrad;
-  }
-  if constexpr (requires { options->momentum; }) config["momentum"] = options->momentum;
-  if constexpr (requires { options->nesterov; }) config["nesterov"] = options->nesterov;
-  if constexpr (requires { options->rho; }) config["rho"] = options->rho;
-  if constexpr (requires { options->centered; }) config["centered"] = options->centered;
-  if constexpr (requires { options->initial_accumulator_value; }) {
-    config["initial_accumulator_value"] = options->initial_accumulator_value;
-  }
-  return object_json("keras.optimizers", class_name, std::move(config));
-}
-
-// Puts a LossScaleOptimizer around an optimizer that scales the loss.
-Json with_loss_scale(const Json& optimizer, const std::optional<LossScale>& scale, const FilePlace& place) {
-  if (!scale) return optimizer;
-  if (!scale->dynamic) place.unsupported("a loss scale that stays is not in Keras' files");
-  return object_json("keras.optimizers", "LossScaleOptimizer",
-                     {{"name", "loss_scale_optimizer"},
-                      {"inner_optimizer", optimizer},
-                      {"initial_scale", scale->initial_scale},
-                      {"dynamic_growth_steps", scale->growth_steps}});
-}
-
-Json optimizer_json(const Optimizer& optimizer, const FilePlace& place) {
-  for (const Json& made :
-       {optimizer_of<SgdOptions>("SGD", optimizer, place), optimizer_of<AdamOptions>("Adam", optimizer, place),
-        optimizer_of<AdamWOptions>("AdamW", optimizer, place),
-        optimizer_of<RmspropOptions>("RMSprop", optimizer, place),
-        optimizer_of<AdagradOptions>("Adagrad", optimizer, place)}) {
-    if (!made.is_null()) return with_loss_scale(made, optimizer.gradient().loss_scale, place);
-  }
-  place.unsupported("Keras' files have no optimizer \"", optimizer.name(), "\"");
-}
-
 // Fails for what compile() was given and Keras' files cannot say.
 void require_said(const CompileOptions& options, const FilePlace& place) {
   if (!options.log_names.empty()) place.unsupported("log_names is not in Keras' files");
@@ -165,23 +94,11 @@ void require_said(const CompileOptions& options, const FilePlace& place) {
   if (options.precision != PrecisionPolicy::kFloat32) place.unsupported("a mixed precision is not supported");
 }
 
-// Adds the variables of a LossScaleOptimizer, which has those of the one in it, too. Its own iterations and rate are 0.
-void add_own_variables(NamedTensors& variables, const std::map<std::string, torch::Tensor>& state) {
-  NamedTensors all = {{"", torch::zeros({}, torch::kLong)},
-                      {"", torch::zeros({}, torch::kFloat)},
-                      {"", state.at("good_steps").to(torch::kLong).reshape({})},
-                      {"", state.at("loss_scale").to(torch::kFloat).reshape({})}};
-  all.insert(all.end(), variables.begin(), variables.end());
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    variables.emplace_back("optimizer/vars/" + std::to_string(i), all[i].second);
-  }
-}
-
 }  // namespace
 
 Json write_compiled(const CompileOptions& options, const std::vector<std::string>& outputs, const FilePlace& place) {
   require_said(options, place);
-  Json config = {{"optimizer", optimizer_json(options.optimizer, place / "optimizer")},
+  Json config = {{"optimizer", write_keras_optimizer(options.optimizer, place / "optimizer")},
                  {"loss_weights", nullptr},
                  {"metrics", nullptr},
                  {"weighted_metrics", nullptr},
@@ -206,35 +123,6 @@ Json write_compiled(const CompileOptions& options, const std::vector<std::string
     config["weighted_metrics"][name] = metrics_json(list, place / "weighted_output_metrics");
   }
   return config;
-}
-
-NamedTensors write_optimizer(const Model& model, const std::vector<BoundWeight>& weights, const FilePlace& place) {
-  const MirroredOptimizer& optimizer = model.optimizer();
-  if (optimizer.rule().gradient().gradient_accumulation_steps != 1) {
-    place.unsupported("the state of an optimizer with gradient_accumulation_steps is not supported");
-  }
-  std::map<std::string, torch::Tensor> state;
-  for (const auto& [name, tensor] : optimizer.state()) state[name] = tensor;
-  NamedTensors variables;
-  const auto add = [&](const torch::Tensor& value) {
-    variables.emplace_back(variables_of(optimizer.rule()) + std::to_string(variables.size()), value);
-  };
-  add(state.at("iterations").to(torch::kLong).reshape({}));
-  add(torch::scalar_tensor(optimizer.learning_rate(), torch::kFloat));
-  const SlotOrder order = slot_order(optimizer.rule());
-  for (const auto& group : order.groups) {
-    for (const BoundWeight& weight : learning_weights(optimizer, weights)) {
-      for (const char* const slot : group) {
-        const double sign = order.is_negative && std::string_view(slot) == "momentum" ? -1.0 : 1.0;
-        const auto of = [&](const std::string& name) {
-          return name.empty() ? torch::Tensor() : state.at(name + "/" + slot) * sign;
-        };
-        add(to_file(weight.layout, weight.parts, of(weight.first), of(weight.second)));
-      }
-    }
-  }
-  if (optimizer.rule().gradient().loss_scale) add_own_variables(variables, state);
-  return variables;
 }
 
 }  // namespace cohort
