@@ -221,7 +221,13 @@ def graph():
     both = layers.Concatenate(name="both")([encoder(series), words, encoder(other)])
     tails = layers.Multiply()([tail(both), layers.Dropout(0.0)(tail(layers.Dense(13, name="mixed")(both)))])
     gated = layers.GRU(4, reset_after=False)(1.0 - (series / 2.0 - 0.5) * other)
-    kind = layers.Dense(3, name="kind")(layers.ELU()(tails) + gated)
+    ops = keras.ops
+    parts = layers.Concatenate()([series[:, -1], series[..., 0], other[:, ::2, 1], ops.mean(other[:, 1:9], axis=1),
+                                  ops.max(series, axis=-1), ops.sum(ops.square(other), axis=1), ops.min(other, axis=2, keepdims=True)[:, :-1, 0]])
+    large = ops.maximum(ops.absolute(parts), 0.3)
+    curves = ops.log(large) + ops.sqrt(large) * ops.tanh(parts) - ops.exp(ops.minimum(parts, 1.0)) / large**1.5
+    bent = ops.relu(curves) + ops.sigmoid(parts) - ops.silu(curves)
+    kind = layers.Dense(3, name="kind")(layers.ELU()(tails) + gated + layers.Dense(4)(bent))
     score = layers.Dense(1, name="score", kernel_constraint="max_norm")(layers.Subtract()([tails, layers.Dense(4)(words)]))
     return keras.Model([series, other, ids], {"kind": kind, "score": score}, name="graph")
 

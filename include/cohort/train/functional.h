@@ -90,6 +90,40 @@ SymbolicTensor operator*(const SymbolicOperand& a, const SymbolicOperand& b);
 SymbolicTensor operator/(const SymbolicOperand& a, const SymbolicOperand& b);
 // Returns the negative numbers.
 SymbolicTensor operator-(const SymbolicTensor& a);
+// Returns the larger of each two elements. InvalidArgument, here and in the next two: shapes do not fit.
+SymbolicTensor maximum(const SymbolicOperand& a, const SymbolicOperand& b);
+// Returns the smaller of each two elements.
+SymbolicTensor minimum(const SymbolicOperand& a, const SymbolicOperand& b);
+// Returns a to the power of b.
+SymbolicTensor pow(const SymbolicOperand& a, const SymbolicOperand& b);
+// Returns the absolute values.
+SymbolicTensor abs(const SymbolicTensor& x);
+// Returns e to the power of each element.
+SymbolicTensor exp(const SymbolicTensor& x);
+// Returns the natural logarithms.
+SymbolicTensor log(const SymbolicTensor& x);
+// Returns the square roots.
+SymbolicTensor sqrt(const SymbolicTensor& x);
+// Returns the squares.
+SymbolicTensor square(const SymbolicTensor& x);
+// Returns the hyperbolic tangents.
+SymbolicTensor tanh(const SymbolicTensor& x);
+// Returns the elements that are above 0, and 0 for the others.
+SymbolicTensor relu(const SymbolicTensor& x);
+// Returns 1 / (1 + e^-x).
+SymbolicTensor sigmoid(const SymbolicTensor& x);
+// Returns x * sigmoid(x).
+SymbolicTensor silu(const SymbolicTensor& x);
+
+// Returns the sums along a dimension; the batch's is 0, and not allowed. The dimension goes, or has size 1 with
+// keepdims. InvalidArgument, here and in the next three: there is no such dimension.
+SymbolicTensor sum(const SymbolicTensor& x, int64_t axis, bool keepdims = false);
+// Returns the means along a dimension. Masks have no influence.
+SymbolicTensor mean(const SymbolicTensor& x, int64_t axis, bool keepdims = false);
+// Returns the largest elements along a dimension.
+SymbolicTensor max(const SymbolicTensor& x, int64_t axis, bool keepdims = false);
+// Returns the smallest elements along a dimension.
+SymbolicTensor min(const SymbolicTensor& x, int64_t axis, bool keepdims = false);
 
 // Returns whether elements differ: a mask, boolean. Shapes are as operator+'s.
 SymbolicTensor not_equal(const SymbolicOperand& a, const SymbolicOperand& b);

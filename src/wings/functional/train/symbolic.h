@@ -59,10 +59,19 @@ class OperationKind : public GraphLayerKind {};
 // The sides of arithmetic, as its LayerKind::options(): numbers, or nothing where the next input stands.
 using OperationSides = std::vector<std::optional<double>>;
 
-// The options of any(), as its LayerKind::options().
-struct AnyOptions {
+// The options of operations along a dimension, such as any(), as their LayerKind::options().
+struct AxisOptions {
   int64_t axis = 0;
   bool keepdims = false;
+};
+
+// The options of SymbolicTensor::slice() and select(), as their LayerKind::options().
+struct ItemOptions {
+  int64_t dim = 0;                              // not negative
+  std::optional<int64_t> index = std::nullopt;  // nothing: a slice, which has the fields below
+  int64_t begin = 0;
+  std::optional<int64_t> end = std::nullopt;
+  int64_t step = 1;
 };
 
 // The kind of a model that is a layer of another one. Its modules are the model's copies.

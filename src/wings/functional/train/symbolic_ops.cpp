@@ -124,6 +124,33 @@ std::size_t known_dim(const SymbolicTensor& x, const char* who, int64_t dim) {
                         ", wanted one of them; the batch's is 0");
 }
 
+SymbolicTensor elementwise(const char* type, const char* base_name, const SymbolicTensor& a,
+                           torch::Tensor (*of)(const torch::Tensor&)) {
+  return operation(
+      type, base_name, {a}, [of](const Tensors& x) { return of(x[0]); }, OperationSides(1));
+}
+
+// `of` takes two tensors; a number becomes one of the other's dtype.
+template <typename X, typename Y>
+torch::Tensor with_tensors(const X& x, const Y& y, torch::Tensor (*of)(const torch::Tensor&, const torch::Tensor&)) {
+  if constexpr (std::is_same_v<X, double>) {
+    return of(at::scalar_tensor(x, y.options()), y);
+  } else if constexpr (std::is_same_v<Y, double>) {
+    return of(x, at::scalar_tensor(y, x.options()));
+  } else {
+    return of(x, y);
+  }
+}
+
+// `of` takes a tensor and a dimension.
+template <typename Of>
+SymbolicTensor along(const char* type, const char* base_name, const SymbolicTensor& x, const AxisOptions& options,
+                     Of of) {
+  const auto dim = static_cast<int64_t>(known_dim(x, base_name, options.axis));
+  return operation(
+      type, base_name, {x}, [of, dim](const Tensors& each) { return of(each[0], dim); }, options);
+}
+
 }  // namespace
 
 SymbolicTensor operator+(const SymbolicOperand& a, const SymbolicOperand& b) {
@@ -139,8 +166,64 @@ SymbolicTensor operator/(const SymbolicOperand& a, const SymbolicOperand& b) {
   return arithmetic("Divide", "divide", a, b, [](const auto& x, const auto& y) { return x / y; });
 }
 SymbolicTensor operator-(const SymbolicTensor& a) {
-  return operation(
-      "Negative", "negative", {a}, [](const Tensors& x) { return -x[0]; }, OperationSides(1));
+  return elementwise("Negative", "negative", a, at::neg);
+}
+SymbolicTensor abs(const SymbolicTensor& x) {
+  return elementwise("Absolute", "absolute", x, at::abs);
+}
+SymbolicTensor exp(const SymbolicTensor& x) {
+  return elementwise("Exp", "exp", x, at::exp);
+}
+SymbolicTensor log(const SymbolicTensor& x) {
+  return elementwise("Log", "log", x, at::log);
+}
+SymbolicTensor sqrt(const SymbolicTensor& x) {
+  return elementwise("Sqrt", "sqrt", x, at::sqrt);
+}
+SymbolicTensor square(const SymbolicTensor& x) {
+  return elementwise("Square", "square", x, at::square);
+}
+SymbolicTensor tanh(const SymbolicTensor& x) {
+  return elementwise("Tanh", "tanh", x, at::tanh);
+}
+
+SymbolicTensor relu(const SymbolicTensor& x) {
+  return elementwise("Relu", "relu", x, at::relu);
+}
+SymbolicTensor sigmoid(const SymbolicTensor& x) {
+  return elementwise("Sigmoid", "sigmoid", x, at::sigmoid);
+}
+SymbolicTensor silu(const SymbolicTensor& x) {
+  return elementwise("Silu", "silu", x, at::silu);
+}
+
+SymbolicTensor maximum(const SymbolicOperand& a, const SymbolicOperand& b) {
+  return arithmetic("Maximum", "maximum", a, b,
+                    [](const auto& x, const auto& y) { return with_tensors(x, y, at::maximum); });
+}
+SymbolicTensor minimum(const SymbolicOperand& a, const SymbolicOperand& b) {
+  return arithmetic("Minimum", "minimum", a, b,
+                    [](const auto& x, const auto& y) { return with_tensors(x, y, at::minimum); });
+}
+SymbolicTensor pow(const SymbolicOperand& a, const SymbolicOperand& b) {
+  return arithmetic("Power", "power", a, b, [](const auto& x, const auto& y) { return at::pow(x, y); });
+}
+
+SymbolicTensor sum(const SymbolicTensor& x, int64_t axis, bool keepdims) {
+  return along("Sum", "sum", x, {axis, keepdims},
+               [=](const torch::Tensor& each, int64_t dim) { return each.sum(dim, keepdims); });
+}
+SymbolicTensor mean(const SymbolicTensor& x, int64_t axis, bool keepdims) {
+  return along("Mean", "mean", x, {axis, keepdims},
+               [=](const torch::Tensor& each, int64_t dim) { return each.mean(dim, keepdims); });
+}
+SymbolicTensor max(const SymbolicTensor& x, int64_t axis, bool keepdims) {
+  return along("Max", "max", x, {axis, keepdims},
+               [=](const torch::Tensor& each, int64_t dim) { return each.amax(dim, keepdims); });
+}
+SymbolicTensor min(const SymbolicTensor& x, int64_t axis, bool keepdims) {
+  return along("Min", "min", x, {axis, keepdims},
+               [=](const torch::Tensor& each, int64_t dim) { return each.amin(dim, keepdims); });
 }
 
 SymbolicTensor not_equal(const SymbolicOperand& a, const SymbolicOperand& b) {
@@ -153,10 +236,8 @@ SymbolicTensor not_equal(const SymbolicOperand& a, const SymbolicOperand& b) {
   }));
 }
 SymbolicTensor any(const SymbolicTensor& x, int64_t axis, bool keepdims) {
-  const auto dim = static_cast<int64_t>(known_dim(x, "any", axis));
-  return mask_of(operation(
-      "Any", "any", {x}, [dim, keepdims](const Tensors& each) { return each[0].ne(0).any(dim, keepdims); },
-      AnyOptions{.axis = axis, .keepdims = keepdims}));
+  return mask_of(along("Any", "any", x, {axis, keepdims},
+                       [=](const torch::Tensor& each, int64_t dim) { return each.ne(0).any(dim, keepdims); }));
 }
 SymbolicTensor logical_or(const SymbolicTensor& a, const SymbolicTensor& b) {
   return mask_of(operation(
@@ -183,7 +264,8 @@ SymbolicTensor SymbolicTensor::slice(int64_t dim, int64_t begin, std::optional<i
   const auto take = [of_dim, begin, end, step](const Tensors& x) {
     return at::slice(x[0], of_dim, begin, end ? c10::optional<int64_t>(*end) : c10::nullopt, step);
   };
-  return operation("GetItem", "get_item", {*this}, take);
+  return operation("GetItem", "get_item", {*this}, take,
+                   ItemOptions{.dim = of_dim, .begin = begin, .end = end, .step = step});
 }
 
 SymbolicTensor SymbolicTensor::select(int64_t dim, int64_t index) const {
@@ -193,8 +275,9 @@ SymbolicTensor SymbolicTensor::select(int64_t dim, int64_t index) const {
     fail<InvalidArgument>("[model] select: the index is ", index, " of a dimension of ", size);
   }
   const auto of_dim = static_cast<int64_t>(counted);
-  return operation("GetItem", "get_item", {*this},
-                   [of_dim, index](const Tensors& x) { return at::select(x[0], of_dim, index); });
+  return operation(
+      "GetItem", "get_item", {*this}, [of_dim, index](const Tensors& x) { return at::select(x[0], of_dim, index); },
+      ItemOptions{.dim = of_dim, .index = index});
 }
 
 Layer MergeLambda(Function function, std::string name) {

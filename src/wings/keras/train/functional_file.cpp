@@ -1,11 +1,10 @@
 // Models that are graphs of layers, in config.json: the layers with their calls, the inputs and the outputs.
 #include <algorithm>
 
-#include "cohort/train/functional.h"
 #include "wings/keras/train/graph_call.h"
 #include "wings/keras/train/keras_class.h"
 #include "wings/keras/train/model_file.h"
-#include "wings/keras/train/taken_options.h"
+#include "wings/keras/train/operations.h"
 #include "wings/keras/train/values.h"
 
 namespace cohort {
@@ -27,48 +26,6 @@ struct GraphLayer {
 bool is_operation(const Json& object) {
   const Json module = object.value("module", Json());
   return module.is_string() && module.get<std::string>().rfind("keras.src.ops", 0) == 0;
-}
-
-SymbolicTensor any_of(const SymbolicTensor& x, Json config, const FilePlace& here) {
-  if (config.is_object()) config.erase("name");
-  TakenOptions options(config, here);
-  const Json axis = options.take("axis");
-  const bool keepdims = options.flag("keepdims", false);
-  options.end();
-  const Json& only = axis.is_array() && axis.size() == 1 ? axis[0] : axis;
-  if (!only.is_number_integer()) here.unsupported("axis = ", brief(axis), " is not supported, only one");
-  return any(x, only.get<int64_t>(), keepdims);
-}
-
-// Keras converts the masks of its Attention, which are tensors already.
-SymbolicTensor as_it_is(const SymbolicTensor& x, Json config, const FilePlace& here) {
-  if (config.is_object()) config.erase("name");
-  TakenOptions(config, here).end();
-  return x;
-}
-
-SymbolicTensor operate(const std::string& name, const std::vector<SymbolicOperand>& sides, const Json& config,
-                       const FilePlace& here) {
-  if (name == "Negative" && sides.size() == 1 && sides[0].tensor()) return -*sides[0].tensor();
-  if (name == "ConvertToTensor" && sides.size() == 1 && sides[0].tensor())
-    return as_it_is(*sides[0].tensor(), config, here);
-  if (name == "Any" && sides.size() == 1 && sides[0].tensor()) return any_of(*sides[0].tensor(), config, here);
-  if (sides.size() == 2) {
-    if (name == "NotEqual") return not_equal(sides[0], sides[1]);
-    if (name == "LogicalOr" && sides[0].tensor() && sides[1].tensor()) {
-      return logical_or(*sides[0].tensor(), *sides[1].tensor());
-    }
-    if (name == "LogicalAnd" && sides[0].tensor() && sides[1].tensor()) {
-      return logical_and(*sides[0].tensor(), *sides[1].tensor());
-    }
-    if (name == "Add") return sides[0] + sides[1];
-    if (name == "Subtract") return sides[0] - sides[1];
-    if (name == "Multiply") return sides[0] * sides[1];
-    if (name == "Divide" || name == "TrueDivide") return sides[0] / sides[1];
-  }
-  here.unsupported(
-      "an operation of this kind is not supported; there are Add, Subtract, Multiply, Divide, TrueDivide, ",
-      "Negative and NotEqual of tensors and numbers, Any, LogicalOr and LogicalAnd of tensors");
 }
 
 // Returns the tensors of a list of places, which is one, a list of them or a dictionary of names.
@@ -133,7 +90,7 @@ class Graph {
                        .is_operation = is_operation(object)};
       const FilePlace here = place_ / ("layer " + brief(layer.name) + " (" + layer.class_name + ")");
       for (const Json& node : member(object, "inbound_nodes", here))
-        layer.calls.push_back(read_call(node, layer.is_operation ? "" : layer.class_name, here));
+        layer.calls.push_back(read_call(node, layer.class_name, layer.is_operation, here));
       if (layer.class_name == "InputLayer") layer.calls.resize(1);
       if (!layer.is_operation) classes.push_back(layer.class_name);
       if (!numbers_.emplace(layer.name, layers_.size()).second) here.damaged("there are two layers of that name");
@@ -179,7 +136,7 @@ class Graph {
       std::vector<SymbolicTensor> inputs;
       for (const GraphValue& value : call.inputs) inputs.push_back(values_.at(value));
       made = layer.is_operation
-                 ? std::vector{operate(layer.class_name, sides_of(call), layer.object->at("config"), here)}
+                 ? std::vector{operate(layer.class_name, sides_of(call), layer.object->at("config"), call.key, here)}
                  : call_on(layer, inputs, call, here);
     }
     for (std::size_t output = 0; output < made.size(); ++output) {

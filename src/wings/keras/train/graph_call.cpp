@@ -74,9 +74,15 @@ GraphValue value_of_history(const Json& history, const FilePlace& place) {
   return {.layer = history[0], .call = history[1], .output = history[2]};
 }
 
-GraphCall read_call(const Json& node, const std::string& class_name, const FilePlace& here) {
+GraphCall read_call(const Json& node, const std::string& class_name, bool is_operation, const FilePlace& here) {
   GraphCall call;
-  read_positions(call, member(node, "args", here), class_name.empty(), here);
+  Json arguments = member(node, "args", here);
+  if (is_operation && class_name == "GetItem") {
+    if (!arguments.is_array() || arguments.size() != 2) here.damaged("wanted a tensor and a key");
+    call.key = arguments[1];
+    arguments.erase(1);
+  }
+  read_positions(call, arguments, is_operation, here);
   const bool heads = class_name == "MultiHeadAttention";
   std::array<std::optional<GraphValue>, 3> inputs;
   if (heads) {

@@ -31,13 +31,14 @@ struct GraphCall {
   std::vector<std::optional<double>> sides;
   std::optional<bool> training;
   Json options = Json::object();  // options of our layer that are arguments of the call in Keras
+  Json key = nullptr;             // of GetItem
   bool done = false;
 };
 
 // Returns the value that a list of a layer's name and two numbers names.
 GraphValue value_of_history(const Json& history, const FilePlace& place);
 
-// Reads a call of a layer of a class; "": of an operation.
-GraphCall read_call(const Json& node, const std::string& class_name, const FilePlace& here);
+// Reads a call of a layer of a class, or of an operation, which has numbers among its arguments.
+GraphCall read_call(const Json& node, const std::string& class_name, bool is_operation, const FilePlace& here);
 
 }  // namespace cohort

@@ -96,6 +96,17 @@ WrittenModel write_sequential(const ModelState& state, const FilePlace& place) {
           .outputs = {""}};
 }
 
+// Returns the key of GetItem: whole slices, and behind them the item of its dimension.
+Json key_json(const ItemOptions& item) {
+  const auto slice = [](const Json& begin, const Json& end, const Json& step) {
+    return Json{{"class_name", "__slice__"}, {"config", {{"start", begin}, {"stop", end}, {"step", step}}}};
+  };
+  Json key = Json::array();
+  for (int64_t dim = 0; dim < item.dim; ++dim) key.push_back(slice(nullptr, nullptr, nullptr));
+  key.push_back(item.index ? Json(*item.index) : slice(item.begin, item.end ? Json(*item.end) : Json(), item.step));
+  return key;
+}
+
 // Writes one graph.
 class GraphWriter {
  public:
@@ -230,20 +241,27 @@ class GraphWriter {
   // Arithmetic is a function of Keras', whose numbers are arguments.
   Json write_operation(std::size_t index) const {
     const Layer& layer = plan_.layers[index].layer;
+    const std::any& options = layer.kind().options();
+    const auto* const axis = std::any_cast<AxisOptions>(&options);
+    const auto* const item = std::any_cast<ItemOptions>(&options);
     const OperationSides tensor_alone(1);
-    const auto* const any = std::any_cast<AnyOptions>(&layer.kind().options());
-    const auto* const sides = any != nullptr ? &tensor_alone : std::any_cast<OperationSides>(&layer.kind().options());
-    if (sides == nullptr)
+    const auto* const given = std::any_cast<OperationSides>(&options);
+    const OperationSides& sides = given == nullptr ? tensor_alone : *given;
+    if (axis == nullptr && item == nullptr && given == nullptr) {
       place_.unsupported("the operation \"", layer.name(), "\" (", layer.type(), ") is not supported");
+    }
     const std::string name(layer.type() == "Divide" ? "TrueDivide" : layer.type());
-    Json object = object_json("keras.src.ops.numpy", name, {{"name", layer.name()}});
-    if (any != nullptr) object["config"].update({{"axis", any->axis}, {"keepdims", any->keepdims}});
+    const bool is_activation = name == "Relu" || name == "Silu" || name == "Sigmoid";
+    Json object =
+        object_json(is_activation ? "keras.src.ops.nn" : "keras.src.ops.numpy", name, {{"name", layer.name()}});
+    if (axis != nullptr) object["config"].update({{"axis", axis->axis}, {"keepdims", axis->keepdims}});
     object["name"] = layer.name();
     object["inbound_nodes"] = Json::array();
     for (const std::size_t number : plan_.layers[index].calls) {
       auto input = plan_.calls[number].inputs.begin();
       Json arguments = Json::array();
-      for (const std::optional<double>& side : *sides) arguments.push_back(side ? Json(*side) : tensor(*input++));
+      for (const std::optional<double>& side : sides) arguments.push_back(side ? Json(*side) : tensor(*input++));
+      if (item != nullptr) arguments.push_back(key_json(*item));
       object["inbound_nodes"].push_back({{"args", std::move(arguments)}, {"kwargs", Json::object()}});
     }
     return object;

@@ -55,6 +55,31 @@ TEST(Functional, ComputesItsGraph) {
   EXPECT_TRUE(torch::allclose(outputs[1].second, 2.0 * wanted.slice(1, 1, 3) - 1.0, 0.0, 1e-12));
 }
 
+TEST(Functional, ComputesFunctionsOfTensors) {
+  const OneDeviceStrategy strategy("/CPU:0");
+  const auto scope = strategy.scope();
+  const SymbolicTensor a = Input({3, 4}, {.name = "a"});
+  const SymbolicTensor large = maximum(abs(a), 0.2);
+  Functional model(a,
+                   {sum(log(large), 1), mean(minimum(sqrt(large), a), -1, true), max(pow(large, 1.5) - exp(a), 2),
+                    min(square(a) * tanh(a), 1), relu(a) + sigmoid(a) - silu(a), pow(2.0, a).select(2, -1)},
+                   kDouble);
+  const torch::Tensor x = rows(5, 12).view({5, 3, 4});
+  const torch::Tensor above = x.abs().clamp_min(0.2);
+  const std::vector<torch::Tensor> wanted = {above.log().sum(1),
+                                             torch::minimum(above.sqrt(), x).mean(2, /*keepdim=*/true),
+                                             (above.pow(1.5) - x.exp()).amax(2),
+                                             (x.square() * x.tanh()).amin(1),
+                                             x.relu() + x.sigmoid() - x * x.sigmoid(),
+                                             x.exp2().select(2, -1)};
+  const NamedTensors outputs = model({{"a", x}});
+  ASSERT_EQ(outputs.size(), wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    EXPECT_TRUE(torch::allclose(outputs[i].second, wanted[i], 0.0, 1e-12)) << i;
+  }
+  expect_error<InvalidArgument>([&] { mean(a, 0); }, "the batch's is 0");
+}
+
 // A mask may be made of any tensors, and takes the place of the one that comes with the input.
 TEST(Functional, CallsMayHaveMasks) {
   torch::manual_seed(3);
