@@ -119,7 +119,8 @@ def models():
             layers.Input((2,), dtype="int64"),
             layers.IntegerLookup(vocabulary=list(range(39, 0, -3)), num_oov_indices=3, mask_token=4, oov_method="farmhash"),
             layers.Hashing(9, salt=[3, 8], output_mode="int"),
-            layers.Embedding(9, 2),
+            learned_lookup(mask_token=4, num_oov_indices=2),
+            layers.Embedding(11, 2),
             layers.Flatten(),
             layers.Dense(1),
         ], "mse", keras.optimizers.SGD(0.01), None, ids, numbers(6, 1)
@@ -144,6 +145,13 @@ def models():
     yield "half", half_graph(), "mse", keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(rates.CosineDecayRestarts(0.05, 2, m_mul=0.9, alpha=0.1), momentum=0.5), initial_scale=512.0, dynamic_growth_steps=3), None, numbers(
         5, 6, 4), numbers(5, 2)
     yield "masks", masked_graph(), "mse", keras.optimizers.Lion(rates.PiecewiseConstantDecay([2, 4], [0.005, 0.004, 0.002])), None, {"series": held(numbers(6, 5, 3)), "flags": rng.integers(0, 3, (6, 5))}, numbers(6, 2)
+
+
+def learned_lookup(**options):
+    """Returns a layer whose vocabulary Keras writes into an entry of its own."""
+    layer = layers.IntegerLookup(**options)
+    layer.adapt(np.array([3, 3, 3, 1, 1, 8, 0, 0, 0, 0]))
+    return layer
 
 
 def half_graph():
@@ -357,6 +365,11 @@ def damages():
     yield "cut_json", "is damaged", lambda config, h5, entries: entries.update({"config.json": b'{"module": "keras", '})
     yield "keras2", "only Keras 3", lambda config, h5, entries: entries.update({"metadata.json": b'{"keras_version": "2.15.0"}'})
     yield "climbing", "is not supported", lambda config, h5, entries: entries.update({"../evil": b"x"})
+    words = "assets/layers/integer_lookup/vocabulary.txt"
+    yield "climbing_words", "is not supported", lambda config, h5, entries: entries.update({"assets/layers/../../vocabulary.txt": b"1"})
+    yield "lonely_words", "belongs to no IntegerLookup", lambda config, h5, entries: entries.update({words: b"-1\n3"})
+    yield "letters", "wanted an integer", lambda config, h5, entries: entries.update({words: b"-1\nx"})
+    yield "huge_words", "wanted 1 to", lambda config, h5, entries: entries.update({words: b"1\n" * (32 << 20)})
     yield "bomb", "wanted 1 to", lambda config, h5, entries: entries.update({"config.json": b" " * (64 << 20)})
 
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cohort/error.h"
+#include "cohort/train.h"
 #include "cohort/train/applications.h"
 #include "cohort/train/keras_file.h"
 #include "tests/golden/golden.h"
@@ -152,6 +153,22 @@ TEST_F(KerasReference, WeightsOfANetworkComputeTheSameHere) {
     const torch::Tensor x = golden_tensor(facts.at("inputs"), torch::kFloat).permute({0, 3, 1, 2});
     EXPECT_EQ(difference(name, model.predict(x).to(torch::kDouble), golden_tensor(facts.at("outputs")), kWithin), "");
   }
+}
+
+// The weights of a whole model go into one that was made here.
+TEST_F(KerasReference, WeightsOfAWholeFileComputeTheSameHere) {
+  const json facts = fact("shapes");
+  Sequential model{Rescaling(0.5, 0.1),
+                   Permute({2, 1}),
+                   Reshape({3, 4, 1}),
+                   ChannelsLast(GlobalMaxPooling2D({.keepdims = true})),
+                   Flatten(),
+                   Activation("elu"),
+                   Dense(4)};
+  model.build({2, 6});
+  model.load_weights(*folder_ / "shapes.keras");
+  EXPECT_EQ(difference_of_outputs(model, example(facts), facts.at("outputs"), "outputs"), "");
+  EXPECT_THROW(model.save_weights(*folder_ / "own.keras"), InvalidArgument);
 }
 
 TEST_F(KerasReference, HostileFilesAreRefused) {

@@ -38,9 +38,9 @@ struct SaveModelOptions {
 // which the message names, or there is no such folder. Unavailable: the file cannot be written.
 void save_model(const Model& model, const std::filesystem::path& file, const SaveModelOptions& options = {});
 
-// Loads the weights that Keras 3 has saved by model.save_weights("m.weights.h5") into a built Sequential or Functional
-// with the same layers in the same order. Their layout of images does not matter, so that networks of applications.h
-// take them in Keras' form. All of several workers read the file.
+// Loads the weights that Keras 3 has saved by model.save_weights("m.weights.h5"), or those of a whole model in a file
+// called *.keras, into a built Sequential or Functional with the same layers in the same order. Their layout of images
+// does not matter, so that networks of applications.h take them in Keras' form. All of several workers read the file.
 // FailedPrecondition: the model is not built. NotFound: there is no such file, the model is not made of
 // layers, or one of its weights has no place in Keras' files.
 // DataLoss: the file is damaged, lacks a weight, has one more, or one of another shape; no weight has changed then.

@@ -303,14 +303,14 @@ class Model {
   // NotFound, InvalidArgument: names or shapes do not fit. With strict = false weights that are not given stay.
   void set_weights(const NamedTensors& weights, bool strict = true) const;
   // Writes a safetensors file; names are "<layer>.<parameter>" (of a module: its own). Errors name the file. A file
-  // called *.h5 is one of Keras, without metadata (save_keras_weights()). The metadata also get "step" and "epoch",
-  // what was trained so far, which load_weights() takes over for the logs of evaluations. All of several workers call
-  // it and the chief writes (reads); nobody returns before it is done. Of a model that the workers have in parts (stage
-  // 3, layouts, stages) the chief has one whole tensor at once.
+  // called *.h5 is one of Keras, without metadata (save_keras_weights()), and *.keras is an InvalidArgument. The
+  // metadata also get "step" and "epoch", what was trained so far, which load_weights() takes over for the logs of
+  // evaluations. All of several workers call it and the chief writes (reads); nobody returns before it is done. Of a
+  // model that the workers have in parts (stage 3, layouts, stages) the chief has one whole tensor at once.
   void save_weights(const std::filesystem::path& file, const std::map<std::string, std::string>& metadata = {}) const;
   // Returns the file's metadata. With strict = false weights that the file lacks stay as they are. If the path is a
-  // checkpoint's folder, reads the "model" in it, with its values as metadata. A file called *.h5 is one of Keras
-  // (load_keras_weights()), which has no metadata; InvalidArgument: strict is false for it.
+  // checkpoint's folder, reads the "model" in it, with its values as metadata. A file called *.h5 or *.keras is one of
+  // Keras (load_keras_weights()), which has no metadata; InvalidArgument: strict is false for it.
   std::map<std::string, std::string> load_weights(const std::filesystem::path& file, bool strict = true) const;
 
   // FailedPrecondition: not compiled, not built.

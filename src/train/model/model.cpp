@@ -293,6 +293,7 @@ void Model::save_weights(const std::filesystem::path& file, const std::map<std::
     if (!metadata.empty()) fail<InvalidArgument>("[model] save_weights: ", file.string(), " has no place for metadata");
     return keras_files(file).save_weights(*this, file);
   }
+  if (file.extension() == ".keras") fail<InvalidArgument>("[model] save_weights: save_model() writes ", file.string());
   std::map<std::string, std::string> described = metadata;
   described.emplace("format", "pt");  // readers of PyTorch's look for it
   described.emplace("step", std::to_string(state_->iterations()));
@@ -311,7 +312,7 @@ void Model::save_weights(const std::filesystem::path& file, const std::map<std::
 
 std::map<std::string, std::string> Model::load_weights(const std::filesystem::path& file, bool strict) const {
   state_->require_built("load_weights");
-  if (file.extension() == ".h5") {
+  if (file.extension() == ".h5" || file.extension() == ".keras") {
     if (!strict) fail<InvalidArgument>("[model] load_weights: ", file.string(), " is loaded whole: strict is false");
     keras_files(file).load_weights(*this, file);
     return {};

@@ -23,7 +23,9 @@ namespace cohort {
 namespace {
 
 constexpr int64_t kMaxJson = int64_t{32} << 20;
-// Weights hardly shrink in an archive, and Keras does not compress them.
+constexpr int64_t kMaxVocabularies = int64_t{32} << 20;  // of all together
+constexpr std::size_t kMaxName = 1000;
+// Weights hardly shrink in an archive, and Keras compresses neither them nor vocabularies.
 constexpr int64_t kMaxExpansion = 16;
 
 struct FreeReader {
@@ -60,10 +62,21 @@ std::string printable(const char* name) {
   return "\"" + text + "\"";
 }
 
+// Returns whether an entry is a layer's vocabulary. Names have Keras' words alone, so that they lead nowhere else.
+bool is_vocabulary(std::string_view name) {
+  constexpr std::string_view kBegin = "assets/layers/", kEnd = "/vocabulary.txt";
+  if (name.size() > kMaxName || !name.starts_with(kBegin) || !name.ends_with(kEnd)) return false;
+  name.remove_suffix(kEnd.size());
+  return std::all_of(name.begin(), name.end(), [](unsigned char letter) {
+    return std::islower(letter) != 0 || std::isdigit(letter) != 0 || letter == '_' || letter == '/';
+  });
+}
+
 // Returns the part of the archive with the name; null: there is none of that name.
 std::string* part_named(KerasArchive& archive, const std::string& name) {
   if (name == "config.json") return &archive.config;
   if (name == "metadata.json") return &archive.metadata;
+  if (is_vocabulary(name)) return &archive.vocabularies[name];
   return name == "model.weights.h5" ? &archive.weights : nullptr;
 }
 
@@ -128,6 +141,7 @@ KerasArchive read_keras_archive(const std::filesystem::path& file) {
     fail<DataLoss>(where, ": is not a whole zip archive: ", error_of(reader.get()));
   }
   KerasArchive parts;
+  int64_t words_left = std::min<int64_t>(kMaxVocabularies, status.st_size * kMaxExpansion);
   archive_entry* entry = nullptr;
   int code = ARCHIVE_OK;
   while ((code = archive_read_next_header(reader.get(), &entry)) == ARCHIVE_OK) {
@@ -135,10 +149,13 @@ KerasArchive read_keras_archive(const std::filesystem::path& file) {
     const std::string place = where + ": entry " + printable(name);
     std::string* const part = name == nullptr ? nullptr : part_named(parts, name);
     if (part == nullptr) {
-      fail<NotFound>(place, " is not supported, only config.json, metadata.json and model.weights.h5");
+      fail<NotFound>(place, " is not supported, only config.json, metadata.json, model.weights.h5 and vocabularies");
     }
-    const int64_t limit = part == &parts.weights ? status.st_size * kMaxExpansion : kMaxJson;
+    const bool has_words = is_vocabulary(name);
+    const int64_t limit = part == &parts.weights ? status.st_size * kMaxExpansion : has_words ? words_left : kMaxJson;
     read_entry(reader.get(), entry, limit, place, *part);
+    // An entry costs memory beside its text.
+    if (has_words) words_left -= static_cast<int64_t>(part->size() + kMaxName);
   }
   if (code != ARCHIVE_EOF) fail<DataLoss>(where, ": is not a whole zip archive: ", error_of(reader.get()));
   for (const char* const name : {"config.json", "metadata.json", "model.weights.h5"}) {

@@ -1,7 +1,8 @@
-// The archive of a .keras file: a zip with three entries.
+// The archive of a .keras file: a zip with three entries, and one for each vocabulary that a layer has learned.
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,9 +11,10 @@ namespace cohort {
 
 // The entries that Keras writes.
 struct KerasArchive {
-  std::string config;    // config.json
-  std::string metadata;  // metadata.json
-  std::string weights;   // model.weights.h5
+  std::string config;                                    // config.json
+  std::string metadata;                                  // metadata.json
+  std::string weights;                                   // model.weights.h5
+  std::map<std::string, std::string> vocabularies = {};  // assets/.../vocabulary.txt, by their names
 };
 
 // Reads the file. NotFound: there is none, or it has another entry. DataLoss: it is damaged, or an entry is larger than

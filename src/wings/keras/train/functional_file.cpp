@@ -6,6 +6,7 @@
 #include "wings/keras/train/model_file.h"
 #include "wings/keras/train/operations.h"
 #include "wings/keras/train/values.h"
+#include "wings/keras/train/vocabularies.h"
 
 namespace cohort {
 
@@ -167,7 +168,7 @@ class Graph {
     }
     const Shape& shape = inputs.front().shape();
     if (!layer.layer) {
-      Json object = *layer.object;
+      Json object = with_vocabulary(*layer.object, file_, layer.group, used_);
       if (!given.options.empty()) object["config"].update(given.options);
       layer.layer = read_layer(object, shape, dtype_, place_);
       if (config_.value("trainable", true) == false) layer.layer->set_trainable(false);
@@ -190,9 +191,12 @@ class Graph {
   }
 
   void bind(ModelInFile& made) const {
+    made.vocabularies = used_;
     const FileTensors ours = by_name(made.model->weights());
     for (const GraphLayer& layer : layers_) {
       if (layer.model) {
+        made.vocabularies.insert(made.vocabularies.end(), layer.model->vocabularies.begin(),
+                                 layer.model->vocabularies.end());
         for (BoundWeight each : layer.model->weights) {
           each.first.insert(0, layer.name + ".");
           if (!each.second.empty()) each.second.insert(0, layer.name + ".");
@@ -215,6 +219,7 @@ class Graph {
   std::vector<GraphLayer> layers_;
   std::map<std::string, std::size_t> numbers_;
   std::map<GraphValue, SymbolicTensor> values_;
+  std::vector<std::string> used_;  // vocabularies
 };
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "wings/keras/train/hdf5.h"
 #include "wings/keras/train/model_file.h"
 #include "wings/keras/train/optimizers.h"
+#include "wings/keras/train/vocabularies.h"
 #include "wings/keras/train/write_compiled.h"
 #include "wings/keras/train/write_model.h"
 
@@ -52,7 +53,8 @@ void load_weights_of(const Model& model, const std::vector<BoundWeight>& bound, 
     used.insert(each.path);
   }
   for (const auto& [path, tensor] : file) {
-    if (path.rfind("optimizer/", 0) != 0 && used.count(path) == 0) {
+    const bool is_weight = path.rfind("optimizer/", 0) != 0 && path.rfind("assets/", 0) != 0;
+    if (is_weight && used.count(path) == 0) {
       (place / ("\"" + path + "\"")).damaged("belongs to no weight of the model");
     }
   }
@@ -103,8 +105,13 @@ Model load(const KerasArchive& archive, const LoadModelOptions& options, const s
   const Json root = parse_json(archive.config, place / "config.json");
   const FilePlace config = place / "config.json";
   const FilePlace weights = place / "model.weights.h5";
-  const FileTensors tensors = read_hdf5(archive.weights, weights.text());
+  FileTensors tensors = read_hdf5(archive.weights, weights.text());
+  if (tensors.lower_bound("assets/") != tensors.lower_bound("assets0")) {
+    weights.damaged("it has a group \"assets\", which Keras writes elsewhere");
+  }
+  tensors.merge(read_vocabularies(archive.vocabularies, place));
   const ModelInFile read = read_model(root, tensors, "", 0, config);
+  require_used(tensors, read.vocabularies, place);
   const Model& model = *read.model;
   load_weights_of(model, read.weights, tensors, weights);
   const Json compiled = root.value("compile_config", Json());
@@ -157,9 +164,15 @@ void save_model(const Model& model, const std::filesystem::path& file, const Sav
 void load_keras_weights(const Model& model, const std::filesystem::path& file) {
   require_layers(model, "load_keras_weights");
   const FilePlace place("[keras] " + file.string());
-  const std::optional<std::string> bytes = read_regular_file(file, "keras");
-  if (!bytes) place.unsupported("there is no such file");
-  load_weights_of(model, bound_weights_of(model), read_hdf5(*bytes, place.text()), place);
+  std::string bytes;
+  if (file.extension() == ".keras") {
+    bytes = read_keras_archive(file).weights;
+  } else if (std::optional<std::string> alone = read_regular_file(file, "keras")) {
+    bytes = *std::move(alone);
+  } else {
+    place.unsupported("there is no such file");
+  }
+  load_weights_of(model, bound_weights_of(model), read_hdf5(bytes, place.text()), place);
 }
 
 void save_keras_weights(const Model& model, const std::filesystem::path& file) {

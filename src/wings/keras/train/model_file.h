@@ -19,8 +19,9 @@ FileTensors by_name(const NamedTensors& list);
 // A model that was made of a file, without the file's weights.
 struct ModelInFile {
   std::optional<Model> model = std::nullopt;
-  std::vector<BoundWeight> weights = {};    // in Keras' order
-  std::vector<std::string> outputs = {""};  // their names
+  std::vector<BoundWeight> weights = {};       // in Keras' order
+  std::vector<std::string> outputs = {""};     // their names
+  std::vector<std::string> vocabularies = {};  // the entries that its layers have used
 };
 
 // Makes the model that an object describes, whose weights are in the group ("layers/functional/"; empty: all of the

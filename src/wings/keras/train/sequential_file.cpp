@@ -1,6 +1,7 @@
 // Sequential models in config.json.
 #include "wings/keras/train/keras_class.h"
 #include "wings/keras/train/model_file.h"
+#include "wings/keras/train/vocabularies.h"
 
 namespace cohort {
 
@@ -55,11 +56,13 @@ ModelInFile read_sequential(const Json& config, const FileTensors& file, const s
   const std::vector<std::string> groups = group_names(classes);
   std::string dtype;
   std::vector<Layer> layers;
+  std::vector<std::string> used;
   Shape shape = input.shape;
   for (std::size_t i = 0; i < groups.size(); ++i) {
-    Layer layer = read_layer(objects[has_input ? i + 1 : i], shape, dtype, place);
+    const std::string own = group + "layers/" + groups[i];
+    Layer layer = read_layer(with_vocabulary(objects[has_input ? i + 1 : i], file, own, used), shape, dtype, place);
     if (config.value("trainable", true) == false) layer.set_trainable(false);
-    require_weights(layer, shape, file, group + "layers/" + groups[i], place);
+    require_weights(layer, shape, file, own, place);
     BuildContext context{.name = layer.name(), .input = shape};
     if (i == 0) context.input_dtype = input.dtype;
     shape = layer.kind().output_shape(context);
@@ -68,7 +71,7 @@ ModelInFile read_sequential(const Json& config, const FileTensors& file, const s
   const torch::ScalarType parameters = dtype == "float64" ? torch::kDouble : torch::kFloat;
   Sequential model(layers, {.name = text_member(config, "name", place), .dtype = parameters});
   model.build(input.shape, input.dtype == torch::kLong ? torch::kLong : parameters);
-  ModelInFile made{.model = model};
+  ModelInFile made{.model = model, .vocabularies = std::move(used)};
   const FileTensors ours = by_name(model.weights());
   for (std::size_t i = 0; i < layers.size(); ++i) {
     for (BoundWeight& each : bound_weights(layers[i], group + "layers/" + groups[i], layers[i].name(), &ours)) {
