@@ -341,9 +341,9 @@ TEST(KerasFile, HoldsWeightsAlone) {
   other.build({3});
   EXPECT_THROW(load_keras_weights(other, folder / "m.weights.h5"), DataLoss);
   EXPECT_THROW(load_keras_weights(other, folder / "none.h5"), NotFound);
-  Sequential stacked{RNN(StackedRNNCells({LSTMCell({.units = 2})}))};
-  stacked.build({4, 5});
-  EXPECT_THROW(save_keras_weights(stacked, folder / "a.weights.h5"), NotFound);
+  Sequential gated{Dense(4), GLU()};
+  gated.build({5});
+  EXPECT_THROW(save_model(gated, folder / "a.keras"), NotFound);
   EXPECT_EQ(names_in(folder.path()).size(), 1U);
 }
 

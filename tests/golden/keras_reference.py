@@ -55,6 +55,21 @@ def models():
         layers.Dense(2),
     ], "mse", keras.optimizers.SGD(
         rates.PolynomialDecay(0.01, 3, 0.001, power=1.5, cycle=True), momentum=0.9, nesterov=True), None, numbers(4, 9, 8, 3), numbers(4, 2)
+    # Layers that draw, and images of one colour, which most of them leave as they are.
+    yield "drawn", [
+        layers.Input((7, 6, 2)),
+        layers.RandomRotation(0.2, fill_mode="nearest", fill_value=0.5, interpolation="nearest"),
+        layers.RandomTranslation((-0.1, 0.3), 0.2, fill_mode="wrap"),
+        layers.RandomZoom(0.3),
+        layers.RandomZoom((-0.2, 0.1), (-0.3, 0.0)),
+        layers.RandomContrast([0.1, 0.3], value_range=(-2, 2)),
+        layers.RandomBrightness([0.0, 0.0], value_range=(-1.5, 2.5)),
+        layers.RandomCrop(5, 4),
+        layers.RandomFlip("vertical"),
+        layers.Conv2D(3, 2, activation="tanh"),
+        layers.GlobalAveragePooling2D(),
+        layers.Dense(2),
+    ], "mse", keras.optimizers.SGD(0.01), None, np.tile(numbers(4, 1, 1, 2), (1, 7, 6, 1)), numbers(4, 2)
     # Each word once: on TensorFlow, Keras squares the parts of a row's gradient one by one where a word comes twice.
     yield "words", [
         layers.Input((6,), dtype="int32"),
@@ -92,6 +107,13 @@ def models():
         layers.Dense(4, activation="linear"),
     ], keras.losses.CategoricalCrossentropy(from_logits=True), keras.optimizers.Adagrad(0.05), ["categorical_accuracy"], numbers(
         6, 2, 6), np.eye(4, dtype="float32")[rng.integers(0, 4, 6)]
+    yield "films", [
+        layers.Input((3, 6, 5, 2)),
+        layers.ConvLSTM2D(3, (3, 2), padding="same", dilation_rate=(1, 2), return_sequences=True, kernel_regularizer="l2"),
+        layers.ConvLSTM2D(2, 2, strides=2, go_backwards=True, recurrent_activation="hard_sigmoid", use_bias=False),
+        layers.Flatten(),
+        layers.Dense(2),
+    ], "mse", keras.optimizers.Adam(0.01, clipvalue=0.05), None, numbers(4, 3, 6, 5, 2), numbers(4, 2)
     yield "volume", [
         layers.Input((4, 5, 4, 2)),
         layers.Conv3D(3, 2, strides=(1, 2, 1), padding="same", kernel_constraint="non_neg"),
@@ -134,6 +156,7 @@ def models():
         layers.Bidirectional(layers.GRU(4, return_sequences=True, kernel_initializer="he_uniform"),
                              backward_layer=layers.LSTM(4, return_sequences=True, go_backwards=True, use_bias=False)),
         layers.Bidirectional(layers.SimpleRNN(4, return_sequences=True), merge_mode="mul"),
+        layers.RNN([layers.LSTMCell(4, kernel_constraint="max_norm"), layers.GRUCell(3), layers.LSTMCell(5)], return_sequences=True),
         layers.Bidirectional(layers.RNN(layers.GRUCell(3, reset_after=False), go_backwards=True),
                              backward_layer=layers.RNN(layers.LSTMCell(3, activation="relu")), merge_mode="sum"),
         layers.Dense(2),
@@ -313,7 +336,16 @@ def check(folder):
         # Keras goes on with it, by the state of our optimizer.
         result["train_on_batch"] = logs(model.train_on_batch(x, y, return_dict=True))
         result["outputs_after"] = lists(model.predict(x, verbose=0))
+        if "original" in facts and file.stem == "drawn":  # whose options change no numbers
+            result["options"], result["ours"] = drawn_options(facts["original"]), drawn_options(file)
         file.with_suffix(".outputs.json").write_text(json.dumps(result))
+
+
+def drawn_options(file):
+    """Returns the options of the layers that draw, without what differs from draw to draw."""
+    configs = [layer.get_config() for layer in keras.saving.load_model(file).layers if layer.name.startswith("random")]
+    both_sides = lambda key, value: [-value, value] if key.endswith("_factor") and isinstance(value, float) else value
+    return [{key: both_sides(key, value) for key, value in config.items() if key not in ("seed", "dtype")} for config in configs]
 
 
 def damages():

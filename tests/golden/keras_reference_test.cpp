@@ -58,8 +58,8 @@ class KerasReference : public ::testing::Test {
   }
 
   static std::vector<std::string> names() {
-    std::vector<std::string> list = {"dense",    "image", "words", "steps", "shapes", "volume", "sums",
-                                     "features", "graph", "both",  "masks", "heads",  "half"};
+    std::vector<std::string> list = {"dense", "image",    "words", "steps", "shapes", "volume", "sums", "drawn",
+                                     "films", "features", "graph", "both",  "masks",  "heads",  "half"};
     // A Keras without TensorFlow does not make this one.
     if (std::filesystem::exists(*folder_ / "lookups.keras")) list.emplace_back("lookups");
     return list;
@@ -127,8 +127,10 @@ TEST_F(KerasReference, FilesOfOursComputeTheSameThere) {
     models.push_back(load_model(*folder_ / (name + ".keras")));
     models.back().train_on_batch(example(facts));
     save_model(models.back(), written / (name + ".keras"));
-    write_file(written / (name + ".inputs.json"),
-               json{{"inputs", facts.at("inputs")}, {"targets", facts.at("targets")}}.dump());
+    write_file(written / (name + ".inputs.json"), json{{"inputs", facts.at("inputs")},
+                                                       {"targets", facts.at("targets")},
+                                                       {"original", (*folder_ / (name + ".keras")).string()}}
+                                                      .dump());
   }
   ASSERT_TRUE(run("check", written.path())) << read_file(*folder_ / "log");
   for (std::size_t i = 0; i < models.size(); ++i) {
@@ -136,6 +138,7 @@ TEST_F(KerasReference, FilesOfOursComputeTheSameThere) {
     const Tolerance within = tolerance_of(names()[i]);
     const json got = json::parse(read_file(written / (names()[i] + ".outputs.json")));
     const Example batch = example(fact(names()[i]));
+    if (got.contains("options")) EXPECT_EQ(got.at("ours"), got.at("options"));
     EXPECT_EQ(difference_of_outputs(models[i], batch, got.at("outputs"), "outputs", within), "");
     EXPECT_EQ(difference_of(models[i].train_on_batch(batch), got.at("train_on_batch"), "train_on_batch", within), "");
     EXPECT_EQ(difference_of_outputs(models[i], batch, got.at("outputs_after"), "after a step", within), "");

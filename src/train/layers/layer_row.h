@@ -43,15 +43,16 @@ inline constexpr auto option_names(Padding /*of*/) {
   X(activation) X(alpha) X(axes) X(axis) X(beta_constraint) X(bias_constraint) X(bias_initializer) X(bias_regularizer) \
   X(center) X(channels_first) X(depth_multiplier) X(depthwise_constraint) X(depthwise_initializer) \
   X(depthwise_regularizer) X(dilation_rate) X(dimensions) X(dropout) X(embeddings_constraint) \
-  X(embeddings_initializer) X(embeddings_regularizer) X(epsilon) X(filters) X(gamma_constraint) X(go_backwards) \
-  X(groups) X(horizontal) X(input_dim) X(interpolation) X(keepdims) X(kernel_constraint) X(kernel_initializer) \
-  X(kernel_regularizer) X(kernel_size) X(key_dim) X(mask_zero) X(masks) X(max_value) X(momentum) X(moving_variance) \
+  X(embeddings_initializer) X(embeddings_regularizer) X(epsilon) X(factor) X(fill_mode) X(fill_value) X(filters) \
+  X(gamma_constraint) X(go_backwards) X(groups) X(height) X(height_factor) X(horizontal) X(input_dim) X(interpolation) X(keepdims) X(kernel_constraint) X(kernel_initializer) \
+  X(kernel_regularizer) X(kernel_size) X(key_dim) X(lower) X(mask_zero) X(masks) X(max_value) X(momentum) X(moving_variance) \
   X(negative_slope) X(normalize) X(num_heads) X(output_dim) X(output_padding) X(padding) X(pointwise_constraint) \
   X(pointwise_initializer) X(pointwise_regularizer) X(pool_size) X(rate) X(recurrent_activation) \
   X(recurrent_constraint) X(recurrent_dropout) X(recurrent_initializer) X(recurrent_regularizer) X(replica_statistics) \
   X(reset_after) X(return_attention_scores) X(return_sequences) X(return_state) X(scale) X(score_mode) X(size) \
-  X(stddev) X(strides) X(synchronized) X(threshold) X(unit_forget_bias) X(units) X(use_bias) X(use_causal_mask) \
-  X(use_scale) X(value_dim) X(vertical) X(zero_output_for_mask)
+  X(stddev) X(strides) X(synchronized) X(threshold) X(unit_forget_bias) X(units) X(upper) X(use_bias) \
+  X(use_causal_mask) X(use_scale) X(value_dim) X(value_range) X(vertical) X(width) X(width_factor) \
+  X(zero_output_for_mask)
 // clang-format on
 
 namespace detail {
@@ -100,6 +101,8 @@ OptionValue option_value(const T& value) {
     return std::string(option_names(value)[static_cast<std::size_t>(value)]);
   } else if constexpr (requires { value.has_value(); }) {
     return value.has_value() ? option_value(*value) : OptionValue();
+  } else if constexpr (requires { value.low; }) {
+    return torch::tensor({value.low, value.high}, torch::kDouble);
   } else if constexpr (requires { value.depth; }) {
     return std::vector<int64_t>{value.depth, value.height, value.width};
   } else if constexpr (requires { value.height; }) {
@@ -126,6 +129,14 @@ void set_option(std::string_view name, const OptionValue& value, T& option) {
     typename T::value_type set = 0;
     set_option(name, value, set);
     option = set;
+  } else if constexpr (requires { option.low; }) {
+    // One number stands for the same distance on both sides of 0.
+    if (std::holds_alternative<double>(value)) return static_cast<void>(option = std::get<double>(value));
+    if (const auto* const whole = std::get_if<int64_t>(&value)) return static_cast<void>(option = T(double(*whole)));
+    const auto* const list = std::get_if<std::vector<int64_t>>(&value);
+    const torch::Tensor ends = list != nullptr ? torch::tensor(*list) : wanted(torch::Tensor());
+    if (ends.dim() != 1 || ends.numel() != 2) detail::fail_option_value(name, value, value);
+    option = T(ends[0].template item<double>(), ends[1].template item<double>());
   } else if constexpr (requires { option.height; }) {
     const std::vector<int64_t>& sizes = wanted(std::vector<int64_t>());
     const std::size_t count = std::get<std::vector<int64_t>>(option_value(option)).size();

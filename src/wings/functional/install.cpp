@@ -100,6 +100,18 @@ LayerRow rnn_row() {
   });
 }
 
+LayerRow stacked_row() {
+  const auto tell = [](const std::vector<Layer>& cells) { return LayerConfig{{"cells", cells}}; };
+  return row_of<std::vector<Layer>>("StackedRNNCells", tell, [](const LayerConfig& config) {
+    std::vector<Layer> cells;
+    for (const auto& [name, value] : config) {
+      if (name != "cells") fail<InvalidArgument>("[layers] StackedRNNCells has no option \"", name, "\"");
+      set_option(name, value, cells);
+    }
+    return StackedRNNCells(std::move(cells));
+  });
+}
+
 }  // namespace
 
 void install_functional() {
@@ -119,6 +131,7 @@ void install_functional() {
   extend(layer_row<LSTMCellOptions>("LSTMCell", LSTMCell));
   extend(layer_row<GRUCellOptions>("GRUCell", GRUCell));
   extend(rnn_row());
+  extend(stacked_row());
   extend(bidirectional_row());
   extend(policy_row());
   extend(layer_row<ConvLSTM2DOptions>("ConvLSTM2D", ConvLSTM2D));

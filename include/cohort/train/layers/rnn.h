@@ -177,6 +177,7 @@ struct ConvLSTM2DOptions {
   Size2 kernel_size = 0;                      // needed
   Size2 strides = 1;                          // step of the kernel over the inputs
   Padding padding = Padding::kValid;          // the border around the inputs; states have kSame
+  bool channels_first = true;                 // false: the channels of images come last, also in outputs and states
   Size2 dilation_rate = 1;                    // of the kernel over the inputs; not together with strides above 1
   Activation activation = Activation::kTanh;  // applied to the new values
   Activation recurrent_activation = Activation::kSigmoid;        // applied to the gates
@@ -201,9 +202,9 @@ struct ConvLSTM2DOptions {
   bool trainable = true;              // its parameters learn
 };
 // An LSTM whose products are convolutions (Shi et al., 2015): [batch, steps, channels, height, width] -> [batch,
-// filters, height', width'], or with the steps. Parameters cell.weight_ih [4 * filters, channels, kh, kw],
-// cell.weight_hh [4 * filters, filters, kh, kw] and cell.bias [4 * filters]; gates and states as LSTMCell's.
-// InvalidArgument: a size is not positive, a share is not in [0, 1), or padding is kCausal.
+// filters, height', width'], or with the steps; the channels may come last. Parameters cell.weight_ih [4 * filters,
+// channels, kh, kw], cell.weight_hh [4 * filters, filters, kh, kw] and cell.bias [4 * filters]; gates and states as
+// LSTMCell's. InvalidArgument: a size is not positive, a share is not in [0, 1), or padding is kCausal.
 Layer ConvLSTM2D(const ConvLSTM2DOptions& options);
 
 }  // namespace cohort

@@ -1,6 +1,8 @@
 // ConvLSTM2D: an LSTM over sequences of images whose products are convolutions.
 #include <ATen/Functions.h>
 
+#include <algorithm>
+
 #include "ops/convolution.h"
 #include "train/layers/constraints.h"
 #include "wings/functional/train/rnn.h"
@@ -19,7 +21,9 @@ Window2 input_window(const ConvLSTM2DOptions& options) {
 class ConvLstmCellModule final : public RNNCellModule, public ConstrainedLayer {
  public:
   ConvLstmCellModule(const ConvLSTM2DOptions& options, const BuildContext& context)
-      : options_(options), name_(context.name), channels_(context.input[0]) {
+      : options_(options),
+        name_(context.name),
+        channels_(options.channels_first ? context.input.front() : context.input.back()) {
     const int64_t height = options.kernel_size.height;
     const int64_t width = options.kernel_size.width;
     const int64_t rows = 4 * options.filters;
@@ -40,6 +44,23 @@ class ConvLstmCellModule final : public RNNCellModule, public ConstrainedLayer {
   }
 
   torch::Tensor step(const torch::Tensor& x, std::vector<torch::Tensor>& states, RNNCellMemo& memo) override {
+    if (options_.channels_first) return step_of_images(x, states, memo);
+    check_input(name_, kConvLstm, x, 4, 3, channels_);
+    for (torch::Tensor& state : states) state = state.movedim(-1, 1);
+    step_of_images(x.movedim(-1, 1), states, memo);
+    for (torch::Tensor& state : states) state = state.movedim(1, -1);
+    return states[0];
+  }
+
+  torch::Tensor penalty() const override {
+    return penalty_of({{options_.kernel_regularizer, input_weight_},
+                       {options_.recurrent_regularizer, state_weight_},
+                       {options_.bias_regularizer, bias_}});
+  }
+
+ private:
+  // Computes a step of images whose channels come first.
+  torch::Tensor step_of_images(const torch::Tensor& x, std::vector<torch::Tensor>& states, RNNCellMemo& memo) {
     check_input(name_, kConvLstm, x, 4, 1, channels_);
     const Window2 window = input_window(options_);
     if (states.empty()) {
@@ -58,13 +79,6 @@ class ConvLstmCellModule final : public RNNCellModule, public ConstrainedLayer {
     return states[0];
   }
 
-  torch::Tensor penalty() const override {
-    return penalty_of({{options_.kernel_regularizer, input_weight_},
-                       {options_.recurrent_regularizer, state_weight_},
-                       {options_.bias_regularizer, bias_}});
-  }
-
- private:
   static torch::Tensor convolved(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                                  const Window2& window) {
     if (x.size(0) == 0) {
@@ -89,12 +103,13 @@ class ConvLstmCellKind final : public RNNCellKind {
   }
   std::string_view type() const override { return kConvLstm; }
   std::string_view base_name() const override { return "conv_lstm2d"; }
-  Shape output_shape(const BuildContext& context) const override {
-    const Shape image = image_shape(context, kConvLstm, /*may_add_channel=*/false);
-    if (image[0] <= 0) {
-      fail_input(context.name, kConvLstm, to_text(context.input) + " a step", "a number of channels that is known");
-    }
-    return window_output(context, kConvLstm, image, options_.filters, input_window(options_));
+  Shape output_shape(const BuildContext& given) const override {
+    BuildContext context = given;
+    Shape& input = context.input;
+    if (!options_.channels_first && !input.empty()) std::rotate(input.begin(), input.end() - 1, input.end());
+    Shape output = images_output(context);
+    if (!options_.channels_first) std::rotate(output.begin(), output.begin() + 1, output.end());
+    return output;
   }
   std::vector<Shape> state_shapes(const BuildContext& context) const override {
     return std::vector<Shape>(2, output_shape(context));
@@ -104,6 +119,15 @@ class ConvLstmCellKind final : public RNNCellKind {
   }
 
  private:
+  // Returns the output's shape where the channels come first.
+  Shape images_output(const BuildContext& context) const {
+    const Shape image = image_shape(context, kConvLstm, /*may_add_channel=*/false);
+    if (image[0] <= 0) {
+      fail_input(context.name, kConvLstm, to_text(context.input) + " a step", "a number of channels that is known");
+    }
+    return window_output(context, kConvLstm, image, options_.filters, input_window(options_));
+  }
+
   ConvLSTM2DOptions options_;
 };
 

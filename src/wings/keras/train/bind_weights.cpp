@@ -7,14 +7,31 @@
 
 namespace cohort {
 
+std::string class_of(const Layer& layer) {
+  const std::optional<ToldLayer> told = tell_layer(layer);
+  const KerasClass* const keras = told.has_value() ? class_of_type(told->type) : nullptr;
+  return std::string(keras == nullptr ? layer.type() : keras->name);
+}
+
 namespace {
 
 // A layer or a cell that a layer goes around, and what it is called there.
 struct InnerLayer {
   const Layer* layer;
-  const char* in_file;
-  const char* here;
+  std::string in_file;
+  std::string here;
 };
+
+// Returns the cells of a StackedRNNCells, whose groups have the names of their classes.
+std::vector<InnerLayer> cells_of(const std::vector<Layer>& cells) {
+  std::vector<std::string> classes;
+  for (const Layer& cell : cells) classes.push_back(class_of(cell));
+  const std::vector<std::string> groups = group_names(classes);
+  std::vector<InnerLayer> list;
+  for (std::size_t i = 0; i < cells.size(); ++i)
+    list.push_back({&cells[i], "cells/" + groups[i], c10::str("cell_", i)});
+  return list;
+}
 
 const Layer* layer_option(const LayerConfig& config, std::string_view option) {
   for (const auto& [name, value] : config) {
@@ -26,6 +43,9 @@ const Layer* layer_option(const LayerConfig& config, std::string_view option) {
 
 // Returns the layers that a layer goes around.
 std::vector<InnerLayer> inner_of(const ToldLayer& told) {
+  for (const auto& [name, value] : told.config) {
+    if (name == "cells") return cells_of(std::get<std::vector<Layer>>(value));
+  }
   if (const Layer* const cell = layer_option(told.config, "cell")) return {{cell, "cell", "cell"}};
   const Layer* const layer = layer_option(told.config, "layer");
   if (layer == nullptr) return {};
@@ -93,8 +113,12 @@ double largest_weights(const Layer& layer, const Shape& given) {
   if (!inner.empty()) {
     const bool steps = (told.type == "TimeDistributed" || told.type == "RNN") && !input.empty();
     double sum = 0.0;
+    Shape shape = steps ? Shape(input.begin() + 1, input.end()) : input;
     for (const InnerLayer& each : inner) {
-      sum += largest_weights(*each.layer, steps ? Shape(input.begin() + 1, input.end()) : input);
+      sum += largest_weights(*each.layer, shape);
+      if (told.type == "StackedRNNCells") {
+        shape = each.layer->kind().output_shape({.name = each.layer->name(), .input = shape});
+      }
     }
     return sum;
   }

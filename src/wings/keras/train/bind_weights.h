@@ -18,6 +18,9 @@ std::vector<BoundWeight> bound_weights(const Layer& layer, const std::string& gr
 // Returns the number of elements of the largest weights that a layer would have for an input of this shape.
 double largest_weights(const Layer& layer, const Shape& input);
 
+// Returns Keras' class of a layer, or our sort where there is none.
+std::string class_of(const Layer& layer);
+
 // Returns the names that Keras gives to the groups of layers: "dense", "dense_1", by the classes in their order.
 std::vector<std::string> group_names(const std::vector<std::string>& classes);
 

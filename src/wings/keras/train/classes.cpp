@@ -171,7 +171,7 @@ std::vector<KerasClass> resizing_classes() {
     list.push_back({.name = name, .type = name, .has_format = true, .read = read_lengths});
   }
   for (const char* const name : {"GlobalMaxPooling1D", "GlobalAveragePooling1D"}) {
-    list.push_back({.name = name, .type = name, .read = read_global_1d, .write = write_global_1d});
+    list.push_back({.name = name, .type = name, .read = read_channels_first, .write = write_channels_first});
   }
   for (const char* const name : {"ZeroPadding1D", "ZeroPadding2D", "ZeroPadding3D", "Cropping2D", "Cropping3D"}) {
     list.push_back({.name = name, .type = name, .has_format = true, .read = read_border, .write = write_border});
@@ -194,6 +194,28 @@ std::vector<KerasClass> noise_classes() {
     list.push_back({.name = name, .type = name, .has_format = true, .free = {"seed"}, .write = write_spatial_dropout});
   }
   return list;
+}
+
+std::vector<KerasClass> cell_classes() {
+  return {
+      {.name = "SimpleRNNCell",
+       .type = "SimpleRNNCell",
+       .free = {"seed"},
+       .weights = {{"", "weight_ih", kMatrix}, {"", "weight_hh", kMatrix}, {"", "bias"}}},
+      {.name = "LSTMCell",
+       .type = "LSTMCell",
+       .free = {"seed"},
+       .weights = {{"", "weight_ih", kMatrix}, {"", "weight_hh", kMatrix}, {"", "bias"}},
+       .elements = recurrent_elements},
+      {.name = "GRUCell",
+       .type = "GRUCell",
+       .free = {"seed"},
+       .weights = {{"", "weight_ih", kGruMatrix},
+                   {"", "weight_hh", kGruMatrix},
+                   {"", "bias_ih", kGruBiases, "bias_hh"}},
+       .elements = recurrent_elements},
+      {.name = "StackedRNNCells", .type = "StackedRNNCells"},
+  };
 }
 
 std::vector<KerasClass> sequence_classes() {
@@ -226,22 +248,20 @@ std::vector<KerasClass> sequence_classes() {
        .elements = [](const LayerConfig& config,
                       const Shape& input) { return recurrent_elements(config, input) / 3.0; }},
       {.name = "RNN", .type = "RNN", .fixed = {{"stateful", "false"}}, .free = {"unroll"}},
-      {.name = "SimpleRNNCell",
-       .type = "SimpleRNNCell",
-       .free = {"seed"},
-       .weights = {{"", "weight_ih", kMatrix}, {"", "weight_hh", kMatrix}, {"", "bias"}}},
-      {.name = "LSTMCell",
-       .type = "LSTMCell",
-       .free = {"seed"},
-       .weights = {{"", "weight_ih", kMatrix}, {"", "weight_hh", kMatrix}, {"", "bias"}},
-       .elements = recurrent_elements},
-      {.name = "GRUCell",
-       .type = "GRUCell",
-       .free = {"seed"},
-       .weights = {{"", "weight_ih", kGruMatrix},
-                   {"", "weight_hh", kGruMatrix},
-                   {"", "bias_ih", kGruBiases, "bias_hh"}},
-       .elements = recurrent_elements},
+      {.name = "ConvLSTM2D",
+       .type = "ConvLSTM2D",
+       .fixed = {{"stateful", "false"}},
+       .free = {"unroll", "seed"},
+       .read = read_channels_first,
+       .write = write_channels_first,
+       .weights = {{"cell", "cell.weight_ih", kKernel}, {"cell", "cell.weight_hh", kKernel}, {"cell", "cell.bias"}},
+       .elements =
+           [](const LayerConfig& config, const Shape& input) {
+             const bool first = whole_option(config, "channels_first") != 0;
+             const double channels = first && input.size() > 1 ? static_cast<double>(input[1]) : last(input);
+             return sizes_of(config, "kernel_size") * 4 * whole_option(config, "filters") *
+                    std::max(channels, whole_option(config, "filters"));
+           }},
       {.name = "RepeatVector", .type = "RepeatVector"},
       {.name = "Bidirectional", .type = "Bidirectional", .read = read_bidirectional, .write = write_bidirectional},
       {.name = "TimeDistributed", .type = "TimeDistributed"},
@@ -293,7 +313,7 @@ const std::vector<KerasClass>& keras_classes() {
   static const std::vector<KerasClass> classes = [] {
     std::vector<KerasClass> all = plain_classes();
     for (const auto& more : {convolution_classes(), resizing_classes(), noise_classes(), sequence_classes(),
-                             merging_classes(), preprocessing_classes()}) {
+                             cell_classes(), merging_classes(), preprocessing_classes(), random_image_classes()}) {
       all.insert(all.end(), more.begin(), more.end());
     }
     return all;

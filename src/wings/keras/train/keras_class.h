@@ -37,6 +37,8 @@ struct KerasClass {
 
 // Returns those of them that prepare features.
 std::vector<KerasClass> preprocessing_classes();
+// Returns those that change images at random.
+std::vector<KerasClass> random_image_classes();
 // Returns the classes that files may name.
 const std::vector<KerasClass>& keras_classes();
 // Returns the class of a layer of ours; null: Keras has none.

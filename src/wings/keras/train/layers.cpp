@@ -68,10 +68,11 @@ void take_fixed(Json& config, const KerasClass& keras, const FilePlace& place) {
   }
 }
 
-// The layer around a nested one: its policy, and how many there are.
+// The layer around a nested one: its policy, how many there are, and whether it is frozen.
 struct Around {
   std::string policy;
   int depth = 0;
+  bool is_frozen = false;
 };
 
 Layer read_nested(const Json& object, const Shape& input, std::string& dtype, const FilePlace& place,
@@ -133,6 +134,32 @@ Layer make_channels_last(std::string_view type, LayerConfig options, const FileP
   return make_of("ChannelsLast", {{"layer", inner}, {"activation", after}}, place);
 }
 
+// Returns the shape of the inputs of a layer in another one.
+Shape inner_shape(std::string_view type, std::string_view key, const Shape& input) {
+  const bool steps = (type == "TimeDistributed" || key == "cell") && !input.empty();
+  return steps ? Shape(input.begin() + 1, input.end()) : input;
+}
+
+// Returns the shape of the output of a cell, which is the input of the next one.
+Shape after_cell(const Layer& cell, const Shape& input) {
+  return cell.kind().output_shape({.name = cell.name(), .input = input});
+}
+
+// Reads the layers in a layer, of which there are several in StackedRNNCells alone.
+std::vector<Layer> read_inner(const Json& objects, Shape input, std::string& dtype, const FilePlace& place,
+                              const Around& around) {
+  if (!objects.is_array()) place.damaged("it is ", brief(objects), ", wanted a list");
+  std::vector<Layer> list;
+  for (const Json& object : objects) {
+    list.push_back(read_nested(object, input, dtype, place, around));
+    if (!list.back().trainable() && !around.is_frozen) {
+      place.unsupported("it is frozen and the layer around it is not, which is not supported");
+    }
+    if (objects.size() > 1) input = after_cell(list.back(), input);
+  }
+  return list;
+}
+
 Layer read_nested(const Json& object, const Shape& input, std::string& dtype, const FilePlace& whole,
                   const Around& around) {
   if (around.depth > kMaxNested) whole.unsupported("layers in more than ", kMaxNested, " layers are not supported");
@@ -155,15 +182,11 @@ Layer read_nested(const Json& object, const Shape& input, std::string& dtype, co
   if (found.read != nullptr) found.read(config, input, place);
   const bool last = found.has_format && takes_channels_last(config, place);
   LayerConfig options;
+  const Around nested = {.policy = policy, .depth = around.depth + 1, .is_frozen = trainable == false};
   for (const auto& [key, value] : config.items()) {
-    if (is_layer_option(key) && !value.is_null()) {
-      const bool steps = (found.name == "TimeDistributed" || key == "cell") && !input.empty();
-      const Shape inner = steps ? Shape(input.begin() + 1, input.end()) : input;
-      const Layer made = read_nested(value, inner, dtype, place / key, {.policy = policy, .depth = around.depth + 1});
-      if (!made.trainable() && trainable == true) {
-        place.unsupported(key, " is frozen and the layer around it is not, which is not supported");
-      }
-      options.emplace_back(key, std::vector<Layer>{made});
+    if (key == "cells" || (is_layer_option(key) && !value.is_null())) {
+      const Json objects = key == "cells" ? value : Json::array({value});
+      options.emplace_back(key, read_inner(objects, inner_shape(found.type, key, input), dtype, place / key, nested));
     } else {
       options.emplace_back(key, option_of(key, value, place));
     }
@@ -194,10 +217,13 @@ Json write_layer(const Layer& layer, const Shape& input, const std::string& dtyp
   Json config = Json::object();
   for (const auto& [key, value] : told->config) {
     if (const auto* const layers = std::get_if<std::vector<Layer>>(&value)) {
-      const bool steps = (told->type == "TimeDistributed" || key == "cell") && !input.empty();
-      const Shape inner = steps ? Shape(input.begin() + 1, input.end()) : input;
-      const Layer& nested = layers->front();
-      config[key] = write_layer(nested.name().empty() ? nested.named("inner") : nested, inner, dtype, place);
+      Shape inner = inner_shape(told->type, key, input);
+      Json list = Json::array();
+      for (const Layer& each : *layers) {
+        list.push_back(write_layer(each.name().empty() ? each.named("inner") : each, inner, dtype, place));
+        if (key == "cells") inner = after_cell(each, inner);
+      }
+      config[key] = key == "cells" ? list : list[0];
     } else if (is_layer_option(key)) {
       continue;  // there is none
     } else {

@@ -30,14 +30,26 @@ SymbolicTensor as_it_is(const SymbolicTensor& x) {
   return x;
 }
 
-constexpr UnaryFunction kUnary[] = {
-    {"Negative", operator-}, {"Absolute", abs}, {"Exp", exp},         {"Log", log},   {"Sqrt", sqrt},
-    {"Square", square},      {"Tanh", tanh},    {"Relu", relu},       {"Silu", silu}, {"Sigmoid", sigmoid},
-    {"ConvertToTensor", as_it_is}};
-constexpr BinaryFunction kBinary[] = {
-    {"Add", operator+},     {"Subtract", operator-}, {"Multiply", operator*}, {"Divide", operator/},
-    {"TrueDivide", operator/}, {"Maximum", maximum},   {"Minimum", minimum},    {"Power", pow},
-    {"NotEqual", not_equal}};
+constexpr UnaryFunction kUnary[] = {{"Negative", operator- },
+                                     {"Absolute", abs},
+                                     {"Exp", exp},
+                                     {"Log", log},
+                                     {"Sqrt", sqrt},
+                                     {"Square", square},
+                                     {"Tanh", tanh},
+                                     {"Relu", relu},
+                                     {"Silu", silu},
+                                     {"Sigmoid", sigmoid},
+                                     {"ConvertToTensor", as_it_is}};
+constexpr BinaryFunction kBinary[] = {{"Add", operator+ },
+                                       {"Subtract", operator- },
+                                        {"Multiply", operator* },
+                                         {"Divide", operator/ },
+                                          {"TrueDivide", operator/ },
+                                           {"Maximum", maximum},
+                                           {"Minimum", minimum},
+                                           {"Power", pow},
+                                           {"NotEqual", not_equal}};
 constexpr MaskFunction kMasks[] = {{"LogicalOr", logical_or}, {"LogicalAnd", logical_and}};
 constexpr AxisFunction kAxis[] = {{"Any", any}, {"Sum", sum}, {"Mean", mean}, {"Max", max}, {"Min", min}};
 
@@ -71,7 +83,9 @@ SymbolicTensor sliced(const SymbolicTensor& x, int64_t dim, const Json& slice, c
   const bool is_known = dim >= 1 && dim <= static_cast<int64_t>(x.shape().size());
   const int64_t size = is_known ? x.shape()[static_cast<std::size_t>(dim - 1)] : -1;
   if (size >= 0) {
-    const auto within = [size](int64_t place) { return std::clamp<int64_t>(place < 0 ? place + size : place, 0, size); };
+    const auto within = [size](int64_t place) {
+      return std::clamp<int64_t>(place < 0 ? place + size : place, 0, size);
+    };
     begin = within(begin.value_or(0));
     if (end) end = within(*end);
   }
@@ -98,7 +112,8 @@ SymbolicTensor item_of(SymbolicTensor x, const Json& key, const FilePlace& here)
 
 template <typename Function, std::size_t size>
 const Function* named(const Function (&table)[size], const std::string& name) {
-  const auto* const found = std::find_if(std::begin(table), std::end(table), [&](const Function& each) { return each.name == name; });
+  const auto* const found =
+      std::find_if(std::begin(table), std::end(table), [&](const Function& each) { return each.name == name; });
   return found == std::end(table) ? nullptr : found;
 }
 

@@ -117,11 +117,11 @@ void write_border(Json& config, const Shape& /*input*/, const FilePlace& /*place
   }
 }
 
-void read_global_1d(Json& config, const Shape& /*input*/, const FilePlace& /*place*/) {
+void read_channels_first(Json& config, const Shape& /*input*/, const FilePlace& /*place*/) {
   config["channels_first"] = taken(config, "data_format") == "channels_first";
 }
 
-void write_global_1d(Json& config, const Shape& /*input*/, const FilePlace& /*place*/) {
+void write_channels_first(Json& config, const Shape& /*input*/, const FilePlace& /*place*/) {
   config["data_format"] = taken(config, "channels_first") == true ? "channels_first" : "channels_last";
 }
 

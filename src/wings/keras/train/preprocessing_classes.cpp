@@ -60,7 +60,62 @@ void write_discretization(Json& config, const Shape& input, const FilePlace& pla
   config.erase("trainable");  // which Keras' layer does not take
 }
 
+// Keras names the directions, or both.
+void read_flip(Json& config, const Shape& /*input*/, const FilePlace& place) {
+  const Json mode = config.value("mode", Json("horizontal_and_vertical"));
+  config.erase("mode");
+  const bool both = mode == "horizontal_and_vertical";
+  if (!both && mode != "horizontal" && mode != "vertical")
+    place.unsupported("mode = ", brief(mode), " is not supported");
+  config["horizontal"] = both || mode == "horizontal";
+  config["vertical"] = both || mode == "vertical";
+}
+
+void write_flip(Json& config, const Shape& /*input*/, const FilePlace& /*place*/) {
+  const bool horizontal = config["horizontal"] == true, vertical = config["vertical"] == true;
+  config["mode"] = horizontal && vertical ? "horizontal_and_vertical" : horizontal ? "horizontal" : "vertical";
+  config.erase("horizontal");
+  config.erase("vertical");
+}
+
+// Keras has both distances from 1 as one option; a number is the upper one alone.
+void read_contrast(Json& config, const Shape& /*input*/, const FilePlace& place) {
+  const Json factor = config.value("factor", Json());
+  config.erase("factor");
+  const bool is_pair = factor.is_array() && factor.size() == 2 && factor[0].is_number() && factor[1].is_number();
+  if (!is_pair && !factor.is_number()) place.unsupported("factor = ", brief(factor), " is not supported");
+  config["lower"] = is_pair ? factor[0] : Json(0.0);
+  config["upper"] = is_pair ? factor[1] : factor;
+}
+
+void write_contrast(Json& config, const Shape& /*input*/, const FilePlace& /*place*/) {
+  config["factor"] = {config["lower"], config["upper"]};
+  config.erase("lower");
+  config.erase("upper");
+}
+
 }  // namespace
+
+std::vector<KerasClass> random_image_classes() {
+  std::vector<KerasClass> list;
+  for (const char* const name :
+       {"RandomRotation", "RandomTranslation", "RandomZoom", "RandomCrop", "RandomBrightness"}) {
+    list.push_back({.name = name, .type = name, .has_format = true, .free = {"seed"}});
+  }
+  list.push_back({.name = "RandomFlip",
+                  .type = "RandomFlip",
+                  .has_format = true,
+                  .free = {"seed"},
+                  .read = read_flip,
+                  .write = write_flip});
+  list.push_back({.name = "RandomContrast",
+                  .type = "RandomContrast",
+                  .has_format = true,
+                  .free = {"seed"},
+                  .read = read_contrast,
+                  .write = write_contrast});
+  return list;
+}
 
 std::vector<KerasClass> preprocessing_classes() {
   constexpr std::pair<const char*, const char*> kDense = {"sparse", "false"};

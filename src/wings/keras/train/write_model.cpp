@@ -42,13 +42,6 @@ std::map<std::string, torch::Tensor> present_weights(const ModelState& state) {
   return list;
 }
 
-// Returns Keras' class of a layer, or our sort where there is none.
-std::string class_of(const Layer& layer) {
-  const std::optional<ToldLayer> told = tell_layer(layer);
-  const KerasClass* const keras = told.has_value() ? class_of_type(told->type) : nullptr;
-  return std::string(keras == nullptr ? layer.type() : keras->name);
-}
-
 const ModelKind* model_in(const Layer& layer) {
   return dynamic_cast<const ModelKind*>(&layer.kind());
 }

@@ -11,6 +11,13 @@
 
 namespace cohort {
 
+// The numbers of a RandomCrop, by which files tell it.
+struct RandomCropParts {
+  int64_t height = 0;
+  int64_t width = 0;
+  std::string name = {};
+};
+
 // The module of such a layer: the identity outside of training.
 class RandomImageModule : public LayerModule {
  public:

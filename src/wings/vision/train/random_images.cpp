@@ -27,16 +27,11 @@ class FlipModule final : public RandomImageModule {
   RandomFlipOptions options_;
 };
 
-// Rows and columns of the output.
-struct CropSize {
-  int64_t height = 0;
-  int64_t width = 0;
-};
-
 class CropModule final : public RandomImageModule {
  public:
   static constexpr std::string_view kType = "RandomCrop";
-  CropModule(const CropSize& size, const BuildContext& context) : RandomImageModule(kType, context), size_(size) {}
+  CropModule(const RandomCropParts& size, const BuildContext& context)
+      : RandomImageModule(kType, context), size_(size) {}
 
   torch::Tensor forward(const torch::Tensor& x) override {
     check(x);
@@ -76,12 +71,12 @@ class CropModule final : public RandomImageModule {
     return at::upsample_bilinear2d(y.to(torch::kFloat), size, /*align_corners=*/false).to(y.scalar_type());
   }
 
-  CropSize size_;
+  RandomCropParts size_;
 };
 
 class CropKind final : public LayerKind {
  public:
-  explicit CropKind(const CropSize& size) : size_(size) {
+  explicit CropKind(const RandomCropParts& size) : size_(size) {
     if (size_.height > 0 && size_.width > 0) return;
     fail_option(type(), "height and width must be positive, got ", size_.height, " x ", size_.width);
   }
@@ -95,7 +90,7 @@ class CropKind final : public LayerKind {
   }
 
  private:
-  CropSize size_;
+  RandomCropParts size_;
 };
 
 class ContrastModule final : public RandomImageModule {
@@ -149,9 +144,8 @@ Layer RandomFlip(const RandomFlipOptions& options) {
 }
 
 Layer RandomCrop(int64_t height, int64_t width, std::string name) {
-  return Layer(
-      made_with<CropKind>(CropSize{.height = height, .width = width}, CropSize{.height = height, .width = width}),
-      std::move(name));
+  const RandomCropParts options = {.height = height, .width = width};
+  return Layer(made_with<CropKind>(options, options), std::move(name));
 }
 
 Layer RandomContrast(const RandomContrastOptions& options) {
