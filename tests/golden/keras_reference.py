@@ -55,21 +55,6 @@ def models():
         layers.Dense(2),
     ], "mse", keras.optimizers.SGD(
         rates.PolynomialDecay(0.01, 3, 0.001, power=1.5, cycle=True), momentum=0.9, nesterov=True), None, numbers(4, 9, 8, 3), numbers(4, 2)
-    # Layers that draw, and images of one colour, which most of them leave as they are.
-    yield "drawn", [
-        layers.Input((7, 6, 2)),
-        layers.RandomRotation(0.2, fill_mode="nearest", fill_value=0.5, interpolation="nearest"),
-        layers.RandomTranslation((-0.1, 0.3), 0.2, fill_mode="wrap"),
-        layers.RandomZoom(0.3),
-        layers.RandomZoom((-0.2, 0.1), (-0.3, 0.0)),
-        layers.RandomContrast([0.1, 0.3], value_range=(-2, 2)),
-        layers.RandomBrightness([0.0, 0.0], value_range=(-1.5, 2.5)),
-        layers.RandomCrop(5, 4),
-        layers.RandomFlip("vertical"),
-        layers.Conv2D(3, 2, activation="tanh"),
-        layers.GlobalAveragePooling2D(),
-        layers.Dense(2),
-    ], "mse", keras.optimizers.SGD(0.01), None, np.tile(numbers(4, 1, 1, 2), (1, 7, 6, 1)), numbers(4, 2)
     # Each word once: on TensorFlow, Keras squares the parts of a row's gradient one by one where a word comes twice.
     yield "words", [
         layers.Input((6,), dtype="int32"),
@@ -107,13 +92,6 @@ def models():
         layers.Dense(4, activation="linear"),
     ], keras.losses.CategoricalCrossentropy(from_logits=True), keras.optimizers.Adagrad(0.05), ["categorical_accuracy"], numbers(
         6, 2, 6), np.eye(4, dtype="float32")[rng.integers(0, 4, 6)]
-    yield "films", [
-        layers.Input((3, 6, 5, 2)),
-        layers.ConvLSTM2D(3, (3, 2), padding="same", dilation_rate=(1, 2), return_sequences=True, kernel_regularizer="l2"),
-        layers.ConvLSTM2D(2, 2, strides=2, go_backwards=True, recurrent_activation="hard_sigmoid", use_bias=False),
-        layers.Flatten(),
-        layers.Dense(2),
-    ], "mse", keras.optimizers.Adam(0.01, clipvalue=0.05), None, numbers(4, 3, 6, 5, 2), numbers(4, 2)
     yield "volume", [
         layers.Input((4, 5, 4, 2)),
         layers.Conv3D(3, 2, strides=(1, 2, 1), padding="same", kernel_constraint="non_neg"),
@@ -125,11 +103,6 @@ def models():
         layers.Flatten(),
         layers.Dense(2),
     ], "mae", keras.optimizers.Lamb(0.01, weight_decay=0.1, use_ema=True, ema_momentum=0.9), None, numbers(3, 4, 5, 4, 2), numbers(3, 2)
-    yield "sums", [
-        layers.Input((4,)),
-        layers.Dense(3, activation="tanh"),
-        layers.Dense(1),
-    ], "mse", keras.optimizers.Adamax(0.02, gradient_accumulation_steps=2, loss_scale_factor=4.0, weight_decay=0.1), None, numbers(5, 4), numbers(5, 1)
     table = numbers(6, 3)
     ids = rng.permutation(40)[:12].reshape(6, 2)
     yield "features", features(table), "mse", keras.optimizers.Ftrl(
@@ -168,6 +141,34 @@ def models():
     yield "half", half_graph(), "mse", keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(rates.CosineDecayRestarts(0.05, 2, m_mul=0.9, alpha=0.1), momentum=0.5), initial_scale=512.0, dynamic_growth_steps=3), None, numbers(
         5, 6, 4), numbers(5, 2)
     yield "masks", masked_graph(), "mse", keras.optimizers.Lion(rates.PiecewiseConstantDecay([2, 4], [0.005, 0.004, 0.002])), None, {"series": held(numbers(6, 5, 3)), "flags": rng.integers(0, 3, (6, 5))}, numbers(6, 2)
+    yield "sums", [
+        layers.Input((4,)),
+        layers.Dense(3, activation="tanh"),
+        layers.Dense(1),
+    ], "mse", keras.optimizers.Adamax(0.02, gradient_accumulation_steps=2, loss_scale_factor=4.0, weight_decay=0.1), None, numbers(5, 4), numbers(5, 1)
+    # Layers that draw, and images of one colour, which most of them leave as they are.
+    yield "drawn", [
+        layers.Input((7, 6, 2)),
+        layers.RandomRotation(0.2, fill_mode="nearest", fill_value=0.5, interpolation="nearest"),
+        layers.RandomTranslation((-0.1, 0.3), 0.2, fill_mode="wrap"),
+        layers.RandomZoom(0.3),
+        layers.RandomZoom((-0.2, 0.1), (-0.3, 0.0)),
+        layers.RandomContrast([0.1, 0.3], value_range=(-2, 2)),
+        layers.RandomBrightness([0.0, 0.0], value_range=(-1.5, 2.5)),
+        layers.RandomCrop(5, 4),
+        layers.RandomFlip("vertical"),
+        layers.Conv2D(3, 2, activation="tanh"),
+        layers.GlobalAveragePooling2D(),
+        layers.Dense(2),
+    ], "mse", keras.optimizers.SGD(0.01), None, np.tile(numbers(4, 1, 1, 2), (1, 7, 6, 1)), numbers(4, 2)
+    yield "films", [
+        layers.Input((3, 6, 5, 2)),
+        layers.ConvLSTM2D(3, (3, 2), padding="same", dilation_rate=(1, 2), return_sequences=True, kernel_regularizer="l2"),
+        layers.ConvLSTM2D(2, 2, strides=2, go_backwards=True, recurrent_activation="hard_sigmoid", use_bias=False),
+        layers.Flatten(),
+        layers.Dense(2),
+    ], "mse", keras.optimizers.Adam(0.01, clipvalue=0.05), None, numbers(4, 3, 6, 5, 2), numbers(4, 2)
+    yield "functions", functions_graph(), "mse", keras.optimizers.SGD(0.01), None, numbers(5, 4, 3), numbers(5, 2)
 
 
 def learned_lookup(**options):
@@ -252,15 +253,21 @@ def graph():
     both = layers.Concatenate(name="both")([encoder(series), words, encoder(other)])
     tails = layers.Multiply()([tail(both), layers.Dropout(0.0)(tail(layers.Dense(13, name="mixed")(both)))])
     gated = layers.GRU(4, reset_after=False)(1.0 - (series / 2.0 - 0.5) * other)
-    ops = keras.ops
-    parts = layers.Concatenate()([series[:, -1], series[..., 0], other[:, ::2, 1], ops.mean(other[:, 1:9], axis=1),
-                                  ops.max(series, axis=-1), ops.sum(ops.square(other), axis=1), ops.min(other, axis=2, keepdims=True)[:, :-1, 0]])
+    kind = layers.Dense(3, name="kind")(layers.ELU()(tails) + gated)
+    score = layers.Dense(1, name="score", kernel_constraint="max_norm")(layers.Subtract()([tails, layers.Dense(4)(words)]))
+    return keras.Model([series, other, ids], {"kind": kind, "score": score}, name="graph")
+
+
+def functions_graph():
+    """Parts and functions of tensors."""
+    x, ops = keras.Input((4, 3), name="x"), keras.ops
+    series = layers.Dense(3)(x)
+    parts = layers.Concatenate()([series[:, -1], series[..., 0], x[:, ::2, 1], ops.mean(series[:, 1:9], axis=1),
+                                  ops.max(series, axis=-1), ops.sum(ops.square(series), axis=1), ops.min(x, axis=2, keepdims=True)[:, :-1, 0]])
     large = ops.maximum(ops.absolute(parts), 0.3)
     curves = ops.log(large) + ops.sqrt(large) * ops.tanh(parts) - ops.exp(ops.minimum(parts, 1.0)) / large**1.5
     bent = ops.relu(curves) + ops.sigmoid(parts) - ops.silu(curves)
-    kind = layers.Dense(3, name="kind")(layers.ELU()(tails) + gated + layers.Dense(4)(bent))
-    score = layers.Dense(1, name="score", kernel_constraint="max_norm")(layers.Subtract()([tails, layers.Dense(4)(words)]))
-    return keras.Model([series, other, ids], {"kind": kind, "score": score}, name="graph")
+    return keras.Model(x, layers.Dense(2, name="y")(bent), name="functions")
 
 
 def column(values):
@@ -362,6 +369,10 @@ def damages():
     def dense(**options):
         return lambda config, h5, entries: config["config"]["layers"][1]["config"].update(options)
 
+    def rate(name, **options):
+        schedule = {"module": "keras.optimizers.schedules", "class_name": name, "config": options}
+        return lambda config, h5, entries: config["compile_config"]["optimizer"]["config"].update(learning_rate=schedule)
+
     def virtual(h5):
         layout = h5py.VirtualLayout(shape=(3, 2), dtype="f4")
         layout[:] = h5py.VirtualSource("/etc/hostname", "x", shape=(3, 2))
@@ -391,6 +402,8 @@ def damages():
     yield "activation", "activation", dense(activation={"module": "builtins", "class_name": "function", "config": "eval"})
     yield "constraint", "kernel_constraint", dense(kernel_constraint={"module": "keras.constraints", "class_name": "Mine", "config": {}})
     yield "loss", "no_such_loss", lambda config, h5, entries: config["compile_config"].update(loss="no_such_loss")
+    yield "schedule", "the schedule", rate("Mine")
+    yield "steps", "decay_steps", rate("ExponentialDecay", decay_steps=0)
     yield "layers", "wanted a list", lambda config, h5, entries: config["config"].update(layers=5)
     yield "shape", "is not supported", lambda config, h5, entries: config["config"]["layers"][0]["config"].update(batch_shape=[None, -3])
     yield "nested", "in more than", lambda config, h5, entries: entries.update({"config.json": b"[" * 100000})
