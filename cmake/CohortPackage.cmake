@@ -41,6 +41,8 @@ set(CPACK_DEBIAN_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 # What a program is compiled with: apt installs these, too, unless it is told --no-install-recommends.
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "libtorch-dev, g++, cmake, make, pkg-config")
+# A program that plot_model() runs.
+set(CPACK_DEBIAN_PACKAGE_SUGGESTS graphviz)
 set(CPACK_DEBIAN_FILE_NAME cohort_${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}_amd64.deb)
 if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)

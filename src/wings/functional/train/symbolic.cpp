@@ -14,12 +14,6 @@ class InputModule final : public LayerModule {
   torch::Tensor forward(const torch::Tensor& x) override { return x; }
 };
 
-std::vector<Shape> shapes_of(const std::vector<SymbolicTensor>& tensors) {
-  std::vector<Shape> shapes;
-  for (const SymbolicTensor& each : tensors) shapes.push_back(each.shape());
-  return shapes;
-}
-
 SymbolicTensor only(std::vector<SymbolicTensor> outputs, const std::string& who) {
   if (outputs.size() == 1) return outputs.front();
   fail<InvalidArgument>("[model] ", who, ": it has ", outputs.size(), " outputs: call it by call_for_all()");
@@ -60,6 +54,12 @@ void require_inputs(const std::string& who, const std::vector<SymbolicTensor>& i
 
 std::string name_of(const Layer& layer) {
   return layer.name().empty() ? std::string(layer.kind().base_name()) : layer.name();
+}
+
+std::vector<Shape> shapes_of(const std::vector<SymbolicTensor>& tensors) {
+  std::vector<Shape> shapes;
+  for (const SymbolicTensor& each : tensors) shapes.push_back(each.shape());
+  return shapes;
 }
 
 const Shape& SymbolicTensor::shape() const {

@@ -33,6 +33,9 @@ struct SymbolicNode {
 // Returns a layer's name, or what those without one are called.
 std::string name_of(const Layer& layer);
 
+// Returns the tensors' shapes.
+std::vector<Shape> shapes_of(const std::vector<SymbolicTensor>& tensors);
+
 // Notes a call, and returns its outputs.
 std::vector<SymbolicTensor> note_call(detail::SymbolicNode node);
 
