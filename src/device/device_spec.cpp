@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 
 #include "base/fail.h"
+#include "base/number_in.h"
 #include "cohort/device.h"
 
 namespace cohort {
@@ -24,12 +24,11 @@ bool is_type(std::string_view text) {
 }
 
 int to_number(std::string_view whole, std::string_view what, std::string_view text) {
-  int number = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size() || number < 0) {
+  const std::optional<int> number = parse_int(text);
+  if (!number || *number < 0) {
     fail<InvalidArgument>("[device] \"", whole, "\": the ", what, " must be a number, not \"", text, "\"");
   }
-  return number;
+  return *number;
 }
 
 std::vector<std::string_view> split(std::string_view text, char separator) {

@@ -250,7 +250,7 @@ class Model {
   // Returns the parameters that learn, in the order of ReplicaOptimizer::apply_gradients(): the replica's own, outside
   // of run() those of the first one.
   std::vector<torch::Tensor> trainable_variables() const;
-  // Returns what the regularizers of these parameters add to the loss, one scalar a layer that has any.
+  // Returns what the last call has added to the loss (add_loss.h), and what the regularizers of these parameters do.
   std::vector<torch::Tensor> losses() const;
   // Lets Strategy::optimizer() take a model: optimizers of one's own loops. FailedPrecondition: not built.
   operator const MirroredModule&() const { return module(); }  // NOLINT(google-explicit-constructor)

@@ -271,7 +271,7 @@ class ModelTrainer::Impl {
     if (state_->built()) return;
     const std::optional<GlobalBatch> first = (input_ ? input_->data() : *validation_).iterator({.epoch = 0}).next();
     if (!first) fail<InvalidArgument>(speaker(), "the data is empty");
-    state_->build_from(*first);
+    state_->build_from((*first)[0]);
   }
 
   // Begins a stretch, or goes on with the one under way; after a restore with the sums of the checkpoint.

@@ -36,8 +36,6 @@ class LayeredModule : public LeavesParts, public LayerChains {
  public:
   // Returns what the regularizers of each layer that has any add to the loss, scalars.
   virtual std::vector<torch::Tensor> penalties() const = 0;
-  // Returns their sum; undefined for nothing.
-  torch::Tensor penalty() const;
   // Returns the masks of the calling thread's last outputs, undefined for none, and forgets them. Empty: there is none.
   virtual std::vector<torch::Tensor> take_output_masks() = 0;
 

@@ -116,12 +116,6 @@ std::vector<torch::Tensor> SequentialModule::penalties() const {
   return list;
 }
 
-torch::Tensor LayeredModule::penalty() const {
-  torch::Tensor sum;
-  for (const torch::Tensor& cost : penalties()) sum = sum.defined() ? sum + cost : cost;
-  return sum;
-}
-
 std::vector<Shape> output_shapes(const std::vector<Layer>& layers, BuildContext context) {
   std::vector<Shape> shapes;
   walk(layers, std::move(context),

@@ -113,7 +113,7 @@ std::optional<Logs> evaluate_on(ModelState& state, const DistributedDataset& dat
   const int64_t batch_of_training = run.batch;
   const auto take = [&](const GlobalBatch& batch, int64_t step) {
     if (step == 0) {
-      state.build_from(batch);
+      state.build_from(batch[0]);
       modes.emplace(state.module());
       state.begin_evaluation();
       state.reset_metrics();
@@ -165,7 +165,7 @@ NamedTensors run_predict(Model& model, ModelState& state, const Dataset& data, c
   std::optional<KeptModes> modes;
   const auto done = for_each_batch(batches, options.steps, {}, [&](const GlobalBatch& batch, int64_t step) {
     if (step == 0) {
-      state.build_from(batch);
+      state.build_from(batch[0]);
       modes.emplace(state.module());
       state.begin_evaluation();
     }

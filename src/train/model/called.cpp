@@ -5,10 +5,8 @@
 #include "base/access.h"
 #include "base/fail.h"
 #include "strategy/core.h"
-#include "strategy/divided.h"
 #include "strategy/holders.h"
 #include "strategy/module_tensors.h"
-#include "train/layers/layered_module.h"
 #include "train/losses/support.h"
 #include "train/model/kept_modes.h"
 #include "train/model/model_state.h"
@@ -50,9 +48,7 @@ torch::nn::Module& ModelState::called_copy() const {
 
 NamedTensors ModelState::call(const Example& share, bool training) {
   if (!built()) {
-    if (share.size() < 0) return {};  // checks that there is an input with a batch dimension
-    const torch::Tensor& input = share.input();
-    const auto make = [&](const Strategy& /*strategy*/) { build(input.sizes().slice(1).vec(), input.scalar_type()); };
+    const auto make = [&](const Strategy& /*strategy*/) { build_from(share); };
     Replica* const replica = Replica::current();
     replica == nullptr ? make(strategy_) : replica->merge_call(make);
   }
@@ -70,16 +66,16 @@ NamedTensors ModelState::call(const Example& share, bool training) {
     copy.train(training);
   }
   if (training) hold_frozen(static_cast<std::size_t>(replica.local_id()));
-  NamedTensors outputs = with_output_names(forward(replica, own));
-  for (auto& [name, output] : outputs) output = whole_of(output);
-  if (LayeredModule* const layers = layers_of(replica)) layers->take_output_masks();
+  LossTerms terms;
+  NamedTensors outputs = named_outputs(replica, own);
+  called_terms_[static_cast<std::size_t>(replica.local_id())] = std::move(terms.list);
   return outputs;
 }
 
-std::vector<torch::Tensor> ModelState::penalties() const {
+std::vector<torch::Tensor> ModelState::losses() const {
   require_built("losses");
-  const LayeredModule* const layers = layers_of(called_replica());
-  return layers == nullptr ? std::vector<torch::Tensor>() : layers->penalties();
+  const Replica& replica = called_replica();
+  return costs(replica, called_terms_[static_cast<std::size_t>(replica.local_id())]);
 }
 
 void ModelState::set_trainable(std::size_t index, bool trainable) {
@@ -107,7 +103,7 @@ std::vector<torch::Tensor> Model::trainable_variables() const {
 }
 
 std::vector<torch::Tensor> Model::losses() const {
-  return state_->penalties();
+  return state_->losses();
 }
 
 }  // namespace cohort

@@ -39,7 +39,7 @@ class FitRun final : public Rounds, public TrainingRun {
     input_.begin_epoch(options_.initial_epoch);
     const GlobalBatch* first = input_.peek();
     if (first == nullptr) fail<InvalidArgument>(speaker(), "the dataset is empty");
-    state_.build_from(*first);
+    state_.build_from((*first)[0]);
     state_.optimizer();
     state_.warn_of_late_changes();
     start_.epoch = options_.initial_epoch;

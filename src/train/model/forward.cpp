@@ -106,8 +106,9 @@ NamedTensors ModelState::call_module(const Replica& replica, const Example& shar
   return outputs;
 }
 
-// Gives names to outputs that forward() returned by position.
-NamedTensors ModelState::with_output_names(NamedTensors outputs) const {
+NamedTensors ModelState::named_outputs(const Replica& replica, const Example& share) const {
+  NamedTensors outputs = forward(replica, share);
+  if (LayeredModule* const layers = layers_of(replica)) layers->take_output_masks();
   const bool declared = output_names_.size() == outputs.size();
   const bool compiled = outputs_ && outputs_->list().size() == outputs.size();
   for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -115,14 +116,9 @@ NamedTensors ModelState::with_output_names(NamedTensors outputs) const {
     if (name.empty() && declared) name = output_names_[i];
     if (name.empty() && compiled) name = outputs_->list()[i].name;
     if (name.empty()) name = outputs.size() == 1 ? "output" : "output_" + std::to_string(i + 1);
+    outputs[i].second = whole_of(outputs[i].second);
   }
   return outputs;
-}
-
-void ModelState::leave_parts() const {
-  for (const detail::ModuleCall& call : calls_) {
-    if (auto* module = dynamic_cast<LeavesParts*>(call.module.get())) module->leave_parts();
-  }
 }
 
 LayeredModule* ModelState::layers_of(const Replica& replica) const {

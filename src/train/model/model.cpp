@@ -36,10 +36,25 @@ Dataset slices(const Example& columns, int64_t batch_size, bool shuffle) {
   return (shuffle ? examples.shuffle(std::max<int64_t>(1, input.size(0))) : examples).batch(batch_size);
 }
 
-std::string list_names(const ModelState& state) {
-  std::string names;
-  for (const auto& entry : state.entries()) names += (names.empty() ? "" : ", ") + entry.name;
-  return names;
+// A tied parameter counts once.
+int64_t count_elements(const std::vector<ModelLayer>& layers) {
+  std::set<const void*> counted;
+  int64_t count = 0;
+  for (const ModelLayer& each : layers) {
+    for (const auto& [name, tensor] : each.weights()) {
+      if (counted.insert(tensor_id(tensor)).second) count += tensor.numel();
+    }
+  }
+  return count;
+}
+
+// Returns the shares of a batch for "what", and builds a model that is not built yet.
+GlobalBatch shares_of(ModelState& state, const Example& batch, std::string_view what) {
+  state.require_compiled(what);
+  state.require_scope(what);
+  GlobalBatch shares = state.split(batch);
+  state.build_from(shares[0]);
+  return shares;
 }
 
 Weights weights_of(const std::filesystem::path& checkpoint) {
@@ -93,12 +108,7 @@ NamedTensors ModelLayer::weights() const {
 }
 
 int64_t ModelLayer::count_params() const {
-  std::set<const void*> counted;
-  int64_t count = 0;
-  for (const auto& [name, tensor] : weights()) {
-    if (counted.insert(tensor_id(tensor)).second) count += tensor.numel();
-  }
-  return count;
+  return count_elements({*this});
 }
 
 Model::Model(const std::function<detail::ModuleCall()>& factory, const ModelOptions& options, Foreign)
@@ -205,10 +215,7 @@ NamedTensors Model::predict_outputs(const Example& columns, const PredictOptions
 }
 
 Logs Model::train_on_batch(const Example& batch) {
-  state_->require_compiled("train_on_batch");
-  state_->require_scope("train_on_batch");
-  const GlobalBatch shares = state_->split(batch);
-  state_->build_from(shares);
+  const GlobalBatch shares = shares_of(*state_, batch, "train_on_batch");
   state_->begin_training();
   state_->begin_steps();
   return state_->keeping_metrics([&] {
@@ -219,10 +226,7 @@ Logs Model::train_on_batch(const Example& batch) {
 }
 
 Logs Model::test_on_batch(const Example& batch) {
-  state_->require_compiled("test_on_batch");
-  state_->require_scope("test_on_batch");
-  const GlobalBatch shares = state_->split(batch);
-  state_->build_from(shares);
+  const GlobalBatch shares = shares_of(*state_, batch, "test_on_batch");
   const KeptModes modes(state_->module());
   state_->begin_evaluation();
   return state_->keeping_metrics([&] {
@@ -245,14 +249,7 @@ void Model::summary() const {
 
 int64_t Model::count_params() const {
   state_->require_built("count_params");
-  std::set<const void*> counted;  // a tied parameter counts once
-  int64_t count = 0;
-  for (const ModelLayer& each : layers()) {
-    for (const auto& [name, tensor] : each.weights()) {
-      if (counted.insert(tensor_id(tensor)).second) count += tensor.numel();
-    }
-  }
-  return count;
+  return count_elements(layers());
 }
 
 std::vector<ModelLayer> Model::layers() const {
@@ -264,10 +261,12 @@ std::vector<ModelLayer> Model::layers() const {
 }
 
 ModelLayer Model::layer(std::string_view name) const {
+  std::string names;
   for (std::size_t i = 0; i < state_->entries().size(); ++i) {
     if (state_->entries()[i].name == name) return {state_, i};
+    names += (i == 0 ? "" : ", ") + state_->entries()[i].name;
   }
-  fail<NotFound>("[model] ", this->name(), ": there is no layer \"", name, "\"; there are ", list_names(*state_));
+  fail<NotFound>("[model] ", this->name(), ": there is no layer \"", name, "\"; there are ", names);
 }
 
 void Model::set_trainable(bool trainable) const {

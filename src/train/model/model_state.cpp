@@ -88,18 +88,26 @@ void ModelState::build(const Shape& input, torch::ScalarType input_dtype) {
   const torch::ScalarType entering = at::isFloatingType(input_dtype) ? dtype_ : input_dtype;
   const BuildContext context{.input = input, .dtype = dtype_, .input_dtype = entering};
   const std::vector<Shape> outputs = output_shapes(layers_, context);
-  std::vector<detail::ModuleCall> calls;
-  module_ = strategy_.mirror([&] {
-    calls.push_back(detail::module_call(std::make_shared<SequentialModule>(layers_, context)));
-    return calls.back().module;
-  });
-  calls_ = std::move(calls);
-  leave_parts();
+  make_copies([&] { return detail::module_call(std::make_shared<SequentialModule>(layers_, context)); });
   cut({context});
   for (std::size_t i = 0; i < entries_.size(); ++i) entries_[i].output = outputs[i];
   built_for_ = context;
   apply_trainable();
   declare();
+}
+
+void ModelState::make_copies(const std::function<detail::ModuleCall()>& make) {
+  std::vector<detail::ModuleCall> calls;
+  module_ = strategy_.mirror([&] {
+    calls.push_back(make());
+    if (!calls.back().module) fail<InvalidArgument>(speaker(), "the factory returned an empty module");
+    return calls.back().module;
+  });
+  calls_ = std::move(calls);
+  called_terms_.resize(calls_.size());
+  for (const detail::ModuleCall& call : calls_) {
+    if (auto* module = dynamic_cast<LeavesParts*>(call.module.get())) module->leave_parts();
+  }
 }
 
 void ModelState::cut(const std::vector<BuildContext>& inputs) const {
@@ -120,9 +128,8 @@ void ModelState::declare() {
   optimizer();
 }
 
-void ModelState::build_from(const GlobalBatch& batch) {
+void ModelState::build_from(const Example& share) {
   if (built()) return;
-  const Example& share = batch[0];
   if (share.size() < 0) return;  // checks that there is an input with a batch dimension
   if (share.inputs.size() > 1) {
     fail<InvalidArgument>(speaker(), "a Sequential has one input, the examples have ", quoted_names(share.inputs));
@@ -132,14 +139,7 @@ void ModelState::build_from(const GlobalBatch& batch) {
 }
 
 void ModelState::adopt(const std::function<detail::ModuleCall()>& factory, const ModelOptions& options) {
-  std::vector<detail::ModuleCall> calls;
-  module_ = strategy_.mirror([&] {
-    calls.push_back(factory());
-    if (!calls.back().module) fail<InvalidArgument>(speaker(), "the factory returned an empty module");
-    return calls.back().module;
-  });
-  calls_ = std::move(calls);
-  leave_parts();
+  make_copies(factory);
   input_names_ = options.inputs;
   output_names_ = options.outputs;
   dtype_ = dtype_of(*module_.copies().front(), dtype_);

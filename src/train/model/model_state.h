@@ -22,6 +22,19 @@ class LayeredModule;
 // Returns why no replica has a whole model under a strategy; null: each has.
 const char* why_in_parts(const StrategyCore& core);
 
+// The terms that modules add to the loss by add_loss() while a model is called on this thread.
+struct LossTerms {
+  LossTerms() : outer(std::exchange(innermost, this)) {}
+  LossTerms(const LossTerms&) = delete;
+  LossTerms& operator=(const LossTerms&) = delete;
+  ~LossTerms() { innermost = outer; }
+
+  static inline thread_local LossTerms* innermost = nullptr;  // null: nobody asks for terms
+  LossTerms* const outer;
+  const bool learns = torch::GradMode::is_enabled();
+  std::vector<torch::Tensor> list = {};  // scalars
+};
+
 class ModelState : public std::enable_shared_from_this<ModelState> {
  public:
   // A layer, or a child of the user's module.
@@ -46,7 +59,7 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   void set_layers(std::vector<Layer> layers);
   void add_layer(const Layer& layer);
   void build(const Shape& input, torch::ScalarType input_dtype);
-  void build_from(const GlobalBatch& batch);
+  void build_from(const Example& share);
   void adopt(const std::function<detail::ModuleCall()>& factory, const ModelOptions& options);
   // Describes the layers of an adopted module, which is a LayeredModule, and its inputs; freezes what does not learn.
   void set_entries(std::vector<Entry> entries, const std::vector<BuildContext>& inputs);
@@ -96,8 +109,8 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   NamedTensors call(const Example& share, bool training);
   // Returns the copy of the module that call() takes.
   torch::nn::Module& called_copy() const;
-  // Returns what each layer with regularizers adds to the loss, on that copy.
-  std::vector<torch::Tensor> penalties() const;
+  // Returns what the last call() has added to the loss, and what the regularizers of the layers do, on that copy.
+  std::vector<torch::Tensor> losses() const;
   // Sets whether a layer learns; at once in a model that was not compiled.
   void set_trainable(std::size_t index, bool trainable);
 
@@ -161,16 +174,19 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   NamedTensors forward(const Replica& replica, const Example& share) const;
   NamedTensors call_module(const Replica& replica, const Example& share) const;
   Example divided(const Example& share, const std::vector<int64_t>& dims) const;
-  // Has modules that can do so leave their outputs in parts.
-  void leave_parts() const;
-  NamedTensors with_output_names(NamedTensors outputs) const;
+  // Makes the copies of the module, which leave their outputs in parts if they can.
+  void make_copies(const std::function<detail::ModuleCall()>& make);
+  // Returns what forward() does, whole, without masks, and with names where that gave none.
+  NamedTensors named_outputs(const Replica& replica, const Example& share) const;
   std::vector<OutputShare> judge(const Replica& replica, const Example& share) const;
   // Returns the replica's layers; null for a module of the user's.
   LayeredModule* layers_of(const Replica& replica) const;
   // Has the wings that cut models cut this one for these inputs.
   void cut(const std::vector<BuildContext>& inputs) const;
-  // Adds what the regularizers of the layers cost to the losses of a share of so many examples.
-  void add_penalty(Replica& replica, int64_t examples, ShareLosses& losses) const;
+  // Returns the terms, and what each layer with regularizers adds to the loss.
+  std::vector<torch::Tensor> costs(const Replica& replica, std::vector<torch::Tensor> terms) const;
+  // Adds what the regularizers of the layers cost, and the terms, to the losses of a share of so many examples.
+  void add_penalty(Replica& replica, int64_t examples, const LossTerms& terms, ShareLosses& losses) const;
   ShareLosses losses_of(Replica& replica, const std::vector<OutputShare>& outputs,
                         const std::vector<double>& scales) const;
   // Runs a step, as a function where it can be one.
@@ -210,8 +226,9 @@ class ModelState : public std::enable_shared_from_this<ModelState> {
   BuildContext built_for_;
   std::vector<Entry> entries_;
   MirroredModule module_;
-  std::vector<detail::ModuleCall> calls_;  // one a replica
-  std::vector<std::string> input_names_;   // as the model was made with
+  std::vector<detail::ModuleCall> calls_;                 // one a replica
+  std::vector<std::vector<torch::Tensor>> called_terms_;  // [replica]: what the last call() has added to the loss
+  std::vector<std::string> input_names_;                  // as the model was made with
   std::vector<std::string> output_names_;
 
   PrecisionPolicy precision_ = PrecisionPolicy::kFloat32;

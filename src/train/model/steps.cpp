@@ -4,7 +4,6 @@
 #include "cohort/trace.h"
 #include "strategy/context.h"
 #include "strategy/core.h"
-#include "strategy/divided.h"
 #include "strategy/replica_scope.h"
 #include "train/layers/layered_module.h"
 #include "train/model/model_state.h"
@@ -39,13 +38,21 @@ ModelState::ShareLosses ModelState::losses_of(Replica& replica, const std::vecto
   return losses;
 }
 
-// Each share has the penalty as many times as it has examples, and the mean over the global batch has it once.
-void ModelState::add_penalty(Replica& replica, int64_t examples, ShareLosses& losses) const {
-  const LayeredModule* layers = layers_of(replica);
-  const torch::Tensor cost = layers == nullptr ? torch::Tensor() : layers->penalty();
+std::vector<torch::Tensor> ModelState::costs(const Replica& replica, std::vector<torch::Tensor> terms) const {
+  if (const LayeredModule* const layers = layers_of(replica)) {
+    for (torch::Tensor& each : layers->penalties()) terms.push_back(std::move(each));
+  }
+  return terms;
+}
+
+// Each share has the costs as many times as it has examples, and the mean over the global batch has their mean.
+void ModelState::add_penalty(Replica& replica, int64_t examples, const LossTerms& terms, ShareLosses& losses) const {
+  torch::Tensor cost;
+  for (const torch::Tensor& each : costs(replica, terms.list)) cost = cost.defined() ? cost + each : each;
   if (!cost.defined()) return;
   losses.sum.value = losses.sum.value + replica.global_mean(cost.expand({examples}));
-  losses.sum.total = losses.sum.total + cost * static_cast<double>(examples);
+  // A mean over no examples is not a number.
+  if (examples > 0) losses.sum.total = losses.sum.total + cost * static_cast<double>(examples);
 }
 
 void ModelState::record(const Replica& replica, int64_t examples, const std::vector<OutputShare>& outputs,
@@ -100,9 +107,10 @@ void ModelState::train_here(const GlobalBatch& batch, const std::vector<double>&
     ShareLosses losses;
     {
       const TraceSpan span("compute", "forward");
+      const LossTerms terms;
       outputs = judge(replica, share);
       losses = losses_of(replica, outputs, scales);
-      add_penalty(replica, share.size(), losses);
+      add_penalty(replica, share.size(), terms, losses);
     }
     // Before the step ends: where work is recorded, one launch has all of it.
     record(replica, share.size(), outputs, losses);
@@ -122,9 +130,10 @@ void ModelState::test_step(const GlobalBatch& batch) {
   const auto body = [this, scales](Replica& replica, const Example& share) -> NamedTensors {
     const torch::NoGradGuard no_grad;
     const TraceSpan span("evaluation", "forward");
+    const LossTerms terms;
     const std::vector<OutputShare> outputs = judge(replica, share);
     ShareLosses losses = losses_of(replica, outputs, scales);
-    add_penalty(replica, share.size(), losses);
+    add_penalty(replica, share.size(), terms, losses);
     record(replica, share.size(), outputs, losses);
     return {};
   };
@@ -143,10 +152,7 @@ PerReplica<NamedTensors> ModelState::run_step(StepKind kind, const GlobalBatch& 
 PerReplica<NamedTensors> ModelState::predict_step(const GlobalBatch& batch) {
   return run_step(StepKind::kPredict, batch, [this](Replica& replica, const Example& share) {
     const torch::NoGradGuard no_grad;
-    NamedTensors outputs = with_output_names(forward(replica, share));
-    for (auto& [name, output] : outputs) output = whole_of(output);
-    if (LayeredModule* const layers = layers_of(replica)) layers->take_output_masks();
-    return outputs;
+    return named_outputs(replica, share);
   });
 }
 

@@ -13,17 +13,6 @@ namespace cohort {
 
 namespace {
 
-struct Count {
-  int64_t values = 0;
-  int64_t bytes = 0;
-
-  void add(const torch::Tensor& tensor) {
-    values += tensor.numel();
-    bytes += tensor.numel() * static_cast<int64_t>(tensor.element_size());
-  }
-  std::string text() const;
-};
-
 std::string with_commas(int64_t number) {
   const std::string digits = std::to_string(number);
   std::string text;
@@ -44,9 +33,16 @@ std::string size_text(int64_t bytes) {
   return text;
 }
 
-std::string Count::text() const {
-  return with_commas(values) + " (" + size_text(bytes) + ")";
-}
+struct Count {
+  int64_t values = 0;
+  int64_t bytes = 0;
+
+  void add(const torch::Tensor& tensor) {
+    values += tensor.numel();
+    bytes += tensor.numel() * static_cast<int64_t>(tensor.element_size());
+  }
+  std::string text() const { return with_commas(values) + " (" + size_text(bytes) + ")"; }
+};
 
 std::string shape_text(const std::optional<Shape>& shape) {
   if (!shape) return "?";
@@ -104,17 +100,16 @@ void Model::summary(std::ostream& output) const {
   const bool graph = std::any_of(entries.begin(), entries.end(), [](const auto& each) { return !each.inputs.empty(); });
   std::vector<Row> rows = {{"Layer (type)", "Output Shape", "Param #"}};
   if (graph) rows.front().push_back("Connected to");
-  for (std::size_t i = 0; i < state_->entries().size(); ++i) {
-    const auto& entry = state_->entries()[i];
-    NamedTensors weights = state_->entry_parameters(i, 0);
-    for (auto& buffer : state_->entry_buffers(i, 0)) weights.push_back(std::move(buffer));
-    for (const auto& [name, tensor] : weights) {
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    const auto& entry = entries[i];
+    const ModelLayer layer(state_, i);
+    for (const auto& [name, tensor] : layer.weights()) {
       if (!counted.insert(tensor_id(tensor)).second) continue;
       total.add(tensor);
       (learning.contains(tensor_id(tensor)) ? trainable : fixed).add(tensor);
     }
-    const int64_t own = ModelLayer(state_, i).count_params();
-    rows.push_back({entry.name + " (" + entry.type + ")", shape_text(entry.output), with_commas(own)});
+    const std::string own = with_commas(layer.count_params());
+    rows.push_back({entry.name + " (" + entry.type + ")", shape_text(entry.output), own});
     if (graph) rows.back().push_back(entry.inputs);
   }
   output << "Model: \"" << name() << "\"\n";

@@ -39,7 +39,11 @@ class CheckpointedModule final : public LayerModule, public LayerChains {
     return layers_->take_output_mask();
   }
   bool makes_mask() const override { return layers_->makes_masks(); }
-  torch::Tensor penalty() const override { return layers_->penalty(); }
+  torch::Tensor penalty() const override {
+    torch::Tensor sum;
+    for (const torch::Tensor& each : layers_->penalties()) sum = sum.defined() ? sum + each : each;
+    return sum;
+  }
   void set_frozen(bool frozen) override {
     for (const auto& layer : layers_->layers()) layer->set_frozen(frozen);
   }
