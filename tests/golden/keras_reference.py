@@ -140,6 +140,7 @@ def models():
     }, numbers(6, 2)
     yield "half", half_graph(), "mse", keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(rates.CosineDecayRestarts(0.05, 2, m_mul=0.9, alpha=0.1), momentum=0.5), initial_scale=512.0, dynamic_growth_steps=3), None, numbers(
         5, 6, 4), numbers(5, 2)
+    yield "states", states_graph(), "mse", keras.optimizers.SGD(0.05), None, {"read": numbers(6, 5, 3), "given": numbers(6, 4, 2)}, numbers(6, 2)
     yield "masks", masked_graph(), "mse", keras.optimizers.Lion(rates.PiecewiseConstantDecay([2, 4], [0.005, 0.004, 0.002])), None, {"series": held(numbers(6, 5, 3)), "flags": rng.integers(0, 3, (6, 5))}, numbers(6, 2)
     yield "sums", [
         layers.Input((4,)),
@@ -176,6 +177,18 @@ def learned_lookup(**options):
     layer = layers.IntegerLookup(**options)
     layer.adapt(np.array([3, 3, 3, 1, 1, 8, 0, 0, 0, 0]))
     return layer
+
+
+def states_graph():
+    """Layers that return their states, and take those of others."""
+    read, given = keras.Input((5, 3), name="read"), keras.Input((4, 2), name="given")
+    _, h, c = layers.LSTM(4, return_state=True, name="encoder")(read)
+    decoded, last, _ = layers.LSTM(4, return_sequences=True, return_state=True, name="decoder")(given, initial_state=[h, c])
+    one = layers.GRU(4, name="one")(layers.Masking(0.5)(decoded), initial_state=last)
+    _, *both = layers.Bidirectional(layers.GRU(3, return_state=True), name="both")(read)
+    again = layers.Bidirectional(layers.GRU(3), name="again")(given, initial_state=both)
+    odd = layers.LSTM(4, activation="softsign", name="odd")(given, initial_state=[c, last])
+    return keras.Model([read, given], layers.Dense(2, name="y")(layers.Concatenate()([one, again, odd])), name="states")
 
 
 def half_graph():

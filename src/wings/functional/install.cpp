@@ -3,6 +3,7 @@
 #include "cohort/train/layers/attention.h"
 #include "cohort/train/layers/dot_attention.h"
 #include "cohort/train/layers/merging.h"
+#include "cohort/train/layers/recurrent.h"
 #include "train/layers/layer_row.h"
 #include "wings/functional/train/dtype_policy.h"
 #include "wings/functional/train/rnn.h"
@@ -126,6 +127,8 @@ void install_functional() {
   extend(layer_row<DotProductAttentionOptions>("DotProductAttention", DotProductAttention));
   extend(layer_row<MultiHeadAttentionOptions>("MultiHeadAttention", MultiHeadAttention));
   extend(layer_row<AdditiveAttentionOptions>("AdditiveAttention", AdditiveAttention));
+  extend(layer_row<LSTMOptions>("LSTM", LSTM));
+  extend(layer_row<GRUOptions>("GRU", GRU));
   extend(layer_row<SimpleRNNOptions>("SimpleRNN", SimpleRNN));
   extend(layer_row<SimpleRNNCellOptions>("SimpleRNNCell", SimpleRNNCell));
   extend(layer_row<LSTMCellOptions>("LSTMCell", LSTMCell));

@@ -6,7 +6,6 @@
 #include "cohort/train/layers/pooling_1d.h"
 #include "cohort/train/layers/pooling_3d.h"
 #include "cohort/train/layers/rearranging.h"
-#include "cohort/train/layers/recurrent.h"
 #include "cohort/train/layers/relu.h"
 #include "cohort/train/layers/sequences.h"
 #include "wings/layers/train/channels_last.h"
@@ -144,8 +143,6 @@ void install_layers() {
   extend(layer_row<RMSNormalizationOptions>("RMSNormalization", RMSNormalization));
   extend(layer_row<GroupNormalizationOptions>("GroupNormalization", GroupNormalization));
   extend(layer_row<UnitNormalizationOptions>("UnitNormalization", UnitNormalization));
-  extend(layer_row<LSTMOptions>("LSTM", LSTM));
-  extend(layer_row<GRUOptions>("GRU", GRU));
   extend(layer_row<ReLUOptions>("ReLU", ReLU));
   extend(layer_row<LeakyReLUOptions>("LeakyReLU", LeakyReLU));
   extend(layer_row<SpatialDropout1DOptions>("SpatialDropout1D", SpatialDropout1D));

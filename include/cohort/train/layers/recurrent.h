@@ -9,13 +9,17 @@
 namespace cohort {
 
 // Common to LSTM and GRU: sequences are [batch, steps, inputs], and with a mask the steps that do not count leave the
-// state, and the output, as they are (Keras). Parameters are LibTorch's: weight_ih_l0 [gates * units, inputs],
-// weight_hh_l0 [gates * units, units], and bias_ih_l0 and bias_hh_l0 [gates * units]; the state starts as zeros. Only
-// the sum of an LSTM's two biases counts, so bias_hh_l0 is a buffer of zeros there, which files of weights may fill.
+// state, and the output, as they are (Keras). In a functional model the states before the first step may be further
+// inputs, [batch, units]: an LSTM has two, the output's and the cell's, and a GRU one. Before the first step that
+// counts the output is zeros then. Without such inputs the states start as zeros. With return_state the last states are
+// further outputs (call_for_all()). Parameters are LibTorch's: weight_ih_l0 [gates * units, inputs], weight_hh_l0
+// [gates * units, units], and bias_ih_l0 and bias_hh_l0 [gates * units]. Only the sum of an LSTM's two biases counts,
+// so bias_hh_l0 is a buffer of zeros there, which files of weights may fill.
 
 struct LSTMOptions {
   int64_t units = 0;              // size of the state; needed
   bool return_sequences = false;  // [batch, steps, units] instead of the last step's [batch, units]
+  bool return_state = false;      // the last states are further outputs
   bool go_backwards = false;      // goes from the last step to the first
   // The output of a masked step is zeros instead of the state.
   bool zero_output_for_mask = false;
@@ -40,6 +44,7 @@ Layer LSTM(int64_t units);
 struct GRUOptions {
   int64_t units = 0;              // size of the state; needed
   bool return_sequences = false;  // [batch, steps, units] instead of the last step's [batch, units]
+  bool return_state = false;      // the last states are further outputs
   bool go_backwards = false;      // goes from the last step to the first
   // The output of a masked step is zeros instead of the state.
   bool zero_output_for_mask = false;

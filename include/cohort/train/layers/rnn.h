@@ -167,7 +167,7 @@ struct BidirectionalOptions {
 };
 // Runs a recurrent layer (LSTM, GRU, SimpleRNN, RNN) in both directions, with parameters of its own in each ("forward"
 // and "backward"). In sequences the outputs are zeros at masked steps, as Keras'. With return_state the states of both
-// directions are further outputs.
+// directions are further outputs. Further inputs are the states before the first step, those of "forward" first.
 // InvalidArgument: another sort of layer, or the two differ in return_sequences, return_state or trainable, do not
 // differ in go_backwards, or have outputs that do not fit each other.
 Layer Bidirectional(const Layer& layer, const BidirectionalOptions& options = {});

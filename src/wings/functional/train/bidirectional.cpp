@@ -43,8 +43,11 @@ class RecurrentLayer {
     return other;
   }
   // Returns the kind of layer whose masked steps are zeros in sequences.
-  std::shared_ptr<const LayerKind> kind() const {
-    return row_->make(with("zero_output_for_mask", *flag("return_sequences")).config_).shared_kind();
+  std::shared_ptr<const GraphLayerKind> kind() const {
+    const Layer layer = row_->make(with("zero_output_for_mask", *flag("return_sequences")).config_);
+    auto kind = std::dynamic_pointer_cast<const GraphLayerKind>(layer.shared_kind());
+    if (kind) return kind;
+    fail_option("Bidirectional", "wants a recurrent layer that takes states, got a ", layer_.type());
   }
   bool trainable() const { return layer_.trainable(); }
 
@@ -54,10 +57,14 @@ class RecurrentLayer {
   LayerConfig config_;
 };
 
-LayerValues call(LayerModule& layer, const LayerValues& inputs) {
-  if (auto* const graph = dynamic_cast<GraphLayerModule*>(&layer)) return graph->forward_values(inputs);
-  const torch::Tensor &x = inputs.tensors.front(), &mask = inputs.masks.front();
-  return {.tensors = {mask.defined() ? layer.forward_masked(x, mask) : layer.forward(x)}};
+// Returns the sequence and the states of one direction. The states of the first one come first.
+template <typename T>
+std::vector<T> one_direction(const std::vector<T>& inputs, bool first) {
+  std::vector<T> own = {inputs.front()};
+  const auto half = static_cast<std::ptrdiff_t>((inputs.size() - 1) / 2);
+  const auto begin = inputs.begin() + 1 + (first ? 0 : half);
+  own.insert(own.end(), begin, begin + half);
+  return own;
 }
 
 // The options that both directions have.
@@ -68,17 +75,19 @@ struct BothDirections {
 
 class BidirectionalModule final : public GraphLayerModule {
  public:
-  BidirectionalModule(const BothDirections& both, const LayerKind& ahead, const LayerKind& back,
-                      const BuildContext& context)
+  BidirectionalModule(const BothDirections& both, std::shared_ptr<GraphLayerModule> ahead,
+                      std::shared_ptr<GraphLayerModule> back)
       : both_(both),
-        forward_(register_module("forward", ahead.build(context))),
-        backward_(register_module("backward", back.build(context))) {}
+        forward_(register_module("forward", std::move(ahead))),
+        backward_(register_module("backward", std::move(back))) {}
 
   LayerValues forward_values(const LayerValues& given) override {
     LayerValues inputs = given;
     inputs.masks.resize(1);
-    const LayerValues ahead = call(*forward_, inputs);
-    const LayerValues back = call(*backward_, inputs);
+    inputs.tensors = one_direction(given.tensors, /*first=*/true);
+    const LayerValues ahead = forward_->forward_values(inputs);
+    inputs.tensors = one_direction(given.tensors, /*first=*/false);
+    const LayerValues back = backward_->forward_values(inputs);
     // The outputs of the second direction come in its order of the steps.
     const torch::Tensor& turned = back.tensors.front();
     LayerValues outputs{.tensors = merged(ahead.tensors.front(), both_.sequences ? turned.flip({1}) : turned)};
@@ -114,23 +123,27 @@ class BidirectionalModule final : public GraphLayerModule {
   }
 
   BothDirections both_;
-  std::shared_ptr<LayerModule> forward_, backward_;
+  std::shared_ptr<GraphLayerModule> forward_, backward_;
 };
 
 class BidirectionalKind final : public GraphLayerKind {
  public:
-  BidirectionalKind(const BothDirections& both, std::shared_ptr<const LayerKind> ahead,
-                    std::shared_ptr<const LayerKind> back)
+  BidirectionalKind(const BothDirections& both, std::shared_ptr<const GraphLayerKind> ahead,
+                    std::shared_ptr<const GraphLayerKind> back)
       : both_(both), ahead_(std::move(ahead)), back_(std::move(back)) {}
   std::string_view type() const override { return "Bidirectional"; }
   std::string_view base_name() const override { return "bidirectional"; }
 
   std::vector<Shape> output_shapes(const BuildContext& context, const std::vector<Shape>& inputs) const override {
-    if (inputs.size() != 1 || inputs.front().size() != 2) {
-      fail_input(context.name, type(), c10::str(inputs.size(), " inputs, the first of ", to_text(inputs.front())),
-                 "one, [steps, size] an example");
+    if (inputs.front().size() != 2) {
+      fail_input(context.name, type(), to_text(inputs.front()) + " an example", "[steps, size]");
     }
-    const std::vector<Shape> ahead = shapes_of(*ahead_, context), back = shapes_of(*back_, context);
+    if (inputs.size() % 2 == 0) {
+      fail<InvalidArgument>("[layers] ", context.name, " (Bidirectional): got ", inputs.size() - 1,
+                            " initial states, wanted as many for each direction");
+    }
+    const std::vector<Shape> ahead = ahead_->output_shapes(context, one_direction(inputs, /*first=*/true));
+    const std::vector<Shape> back = back_->output_shapes(context, one_direction(inputs, /*first=*/false));
     std::vector<Shape> outputs = {ahead.front()};
     if (both_.merge == MergeMode::kConcat) {
       outputs.front().back() += back.front().back();
@@ -146,20 +159,15 @@ class BidirectionalKind final : public GraphLayerKind {
     return outputs;
   }
   std::shared_ptr<GraphLayerModule> build_for(const BuildContext& context,
-                                              const std::vector<Shape>& /*inputs*/) const override {
-    return std::make_shared<BidirectionalModule>(both_, *ahead_, *back_, context);
+                                              const std::vector<Shape>& inputs) const override {
+    return std::make_shared<BidirectionalModule>(both_,
+                                                 ahead_->build_for(context, one_direction(inputs, /*first=*/true)),
+                                                 back_->build_for(context, one_direction(inputs, /*first=*/false)));
   }
 
  private:
-  static std::vector<Shape> shapes_of(const LayerKind& kind, const BuildContext& context) {
-    if (const auto* const graph = dynamic_cast<const GraphLayerKind*>(&kind)) {
-      return graph->output_shapes(context, {context.input});
-    }
-    return {kind.output_shape(context)};
-  }
-
   BothDirections both_;
-  std::shared_ptr<const LayerKind> ahead_, back_;
+  std::shared_ptr<const GraphLayerKind> ahead_, back_;
 };
 
 }  // namespace

@@ -36,10 +36,7 @@ class RnnModule final : public GraphLayerModule {
     }
     const torch::Tensor mask = inputs.masks.empty() ? torch::Tensor() : inputs.masks.front();
     std::vector<torch::Tensor> states(inputs.tensors.begin() + 1, inputs.tensors.end());
-    if (!states.empty() && states.size() != states_) {
-      fail<InvalidArgument>("[layers] ", name_, " (", type_, "): got ", states.size(),
-                            " initial states, wanted none or ", states_);
-    }
+    check_state_count(name_, type_, states.size(), states_);
     const torch::Tensor output = run(x, mask, states);
     LayerValues outputs{.tensors = {output}, .masks = {options_.return_sequences ? mask : torch::Tensor()}};
     if (options_.return_state) outputs.tensors.insert(outputs.tensors.end(), states.begin(), states.end());
@@ -108,7 +105,7 @@ class RnnKind final : public GraphLayerKind {
     Shape output = cell_->output_shape(step);
     if (options_.return_sequences) output.insert(output.begin(), sequence.front());
     const std::vector<Shape> states = cell_->state_shapes(step);
-    check_states(context, inputs, states);
+    check_state_shapes(context.name, type(), inputs, states);
     std::vector<Shape> outputs = {std::move(output)};
     if (options_.return_state) outputs.insert(outputs.end(), states.begin(), states.end());
     return outputs;
@@ -121,31 +118,36 @@ class RnnKind final : public GraphLayerKind {
   }
 
  private:
-  void check_states(const BuildContext& context, const std::vector<Shape>& inputs,
-                    const std::vector<Shape>& states) const {
-    if (inputs.size() == 1) return;
-    bool fits = inputs.size() == states.size() + 1;
-    for (std::size_t i = 0; fits && i < states.size(); ++i) {
-      const Shape& given = inputs[i + 1];
-      fits = given.size() == states[i].size();
-      for (std::size_t d = 0; fits && d < given.size(); ++d) {
-        fits = given[d] == states[i][d] || given[d] < 0 || states[i][d] < 0;
-      }
-    }
-    if (fits) return;
-    std::string came, wanted;
-    for (std::size_t i = 1; i < inputs.size(); ++i) came += (came.empty() ? "" : ", ") + to_text(inputs[i]);
-    for (const Shape& state : states) wanted += (wanted.empty() ? "" : ", ") + to_text(state);
-    fail<InvalidArgument>("[layers] ", context.name, " (", type(), "): the initial states are ", came,
-                          " an example, wanted ", wanted);
-  }
-
   RecurrentSort sort_;
   std::shared_ptr<const RNNCellKind> cell_;
   RNNOptions options_;
 };
 
 }  // namespace
+
+void check_state_count(const std::string& layer, std::string_view type, std::size_t came, std::size_t wanted) {
+  if (came == 0 || came == wanted) return;
+  fail<InvalidArgument>("[layers] ", layer, " (", type, "): got ", came, " initial states, wanted none or ", wanted);
+}
+
+void check_state_shapes(const std::string& layer, std::string_view type, const std::vector<Shape>& inputs,
+                        const std::vector<Shape>& states) {
+  if (inputs.size() == 1) return;
+  bool fits = inputs.size() == states.size() + 1;
+  for (std::size_t i = 0; fits && i < states.size(); ++i) {
+    const Shape& given = inputs[i + 1];
+    fits = given.size() == states[i].size();
+    for (std::size_t d = 0; fits && d < given.size(); ++d) {
+      fits = given[d] == states[i][d] || given[d] < 0 || states[i][d] < 0;
+    }
+  }
+  if (fits) return;
+  std::string came, wanted;
+  for (std::size_t i = 1; i < inputs.size(); ++i) came += (came.empty() ? "" : ", ") + to_text(inputs[i]);
+  for (const Shape& state : states) wanted += (wanted.empty() ? "" : ", ") + to_text(state);
+  fail<InvalidArgument>("[layers] ", layer, " (", type, "): the initial states are ", came, " an example, wanted ",
+                        wanted);
+}
 
 Layer make_rnn(RecurrentSort sort, std::shared_ptr<const RNNCellKind> cell, const RNNOptions& options) {
   std::any given = sort.options;

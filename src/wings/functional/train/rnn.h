@@ -39,6 +39,12 @@ Layer make_rnn(RecurrentSort sort, std::shared_ptr<const RNNCellKind> cell, cons
 // Returns the sort of a layer as that of a cell. InvalidArgument: it is none.
 std::shared_ptr<const RNNCellKind> cell_kind(std::string_view asking, const Layer& layer);
 
+// Fails with InvalidArgument unless the inputs behind the first one are states of these shapes, or none.
+void check_state_shapes(const std::string& layer, std::string_view type, const std::vector<Shape>& inputs,
+                        const std::vector<Shape>& states);
+// The same for how many a call has.
+void check_state_count(const std::string& layer, std::string_view type, std::size_t came, std::size_t wanted);
+
 // The shares that dropout sets to zero.
 struct CellDropout {
   double input = 0.0;

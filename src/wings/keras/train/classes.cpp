@@ -219,10 +219,11 @@ std::vector<KerasClass> cell_classes() {
 }
 
 std::vector<KerasClass> sequence_classes() {
-  const std::vector<std::pair<const char*, const char*>> recurrent = {
-      {"activation", "\"tanh\""}, {"recurrent_activation", "\"sigmoid\""},
-      {"dropout", "0.0"},         {"recurrent_dropout", "0.0"},
-      {"stateful", "false"},      {"return_state", "false"}};
+  const std::vector<std::pair<const char*, const char*>> recurrent = {{"activation", "\"tanh\""},
+                                                                      {"recurrent_activation", "\"sigmoid\""},
+                                                                      {"dropout", "0.0"},
+                                                                      {"recurrent_dropout", "0.0"},
+                                                                      {"stateful", "false"}};
   std::vector<std::pair<const char*, const char*>> gru = recurrent;
   gru.emplace_back("reset_after", "true");
   return {

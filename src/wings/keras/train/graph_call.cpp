@@ -67,6 +67,12 @@ void order_inputs(GraphCall& call, const std::array<std::optional<GraphValue>, 3
 
 }  // namespace
 
+bool takes_states(std::string_view class_name) {
+  constexpr std::array<std::string_view, 6> kClasses = {"LSTM", "GRU",        "SimpleRNN",
+                                                        "RNN",  "ConvLSTM2D", "Bidirectional"};
+  return std::find(kClasses.begin(), kClasses.end(), class_name) != kClasses.end();
+}
+
 GraphValue value_of_history(const Json& history, const FilePlace& place) {
   const bool fits = history.is_array() && history.size() == 3 && history[0].is_string() &&
                     history[1].is_number_unsigned() && history[2].is_number_unsigned();
@@ -98,6 +104,8 @@ GraphCall read_call(const Json& node, const std::string& class_name, bool is_ope
       call.training = true;
     } else if (is_option && value.is_boolean()) {
       if (value == true) call.options[key] = true;
+    } else if (key == "initial_state" && takes_states(class_name) && (is_tensor(value) || value.is_array())) {
+      read_positions(call, Json::array({value}), /*of_operation=*/false, here);
     } else if (key == "mask" && !heads && (is_tensor(value) || value.is_array())) {
       add_masks(call, value.is_array() ? value : Json::array({value}), here);
     } else if (!heads || !is_tensor(value) || !take_named(key, tensor_value(value, here), inputs, call)) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -34,6 +35,9 @@ struct GraphCall {
   Json key = nullptr;             // of GetItem
   bool done = false;
 };
+
+// Returns whether calls of a class may have initial states, which are further inputs of our layer.
+bool takes_states(std::string_view class_name);
 
 // Returns the value that a list of a layer's name and two numbers names.
 GraphValue value_of_history(const Json& history, const FilePlace& place);

@@ -2,6 +2,7 @@
 #include "wings/keras/train/write_model.h"
 
 #include "wings/functional/train/functional_module.h"
+#include "wings/keras/train/graph_call.h"
 #include "wings/keras/train/keras_class.h"
 #include "wings/keras/train/values.h"
 
@@ -192,18 +193,22 @@ class GraphWriter {
       masks[call.node->masked[i - count]] = tensor(call.inputs[i]);
     Json named = Json::object();
     const Layer& layer = plan_.layers[call.layer].layer;
-    const bool heads = layer.type() == "MultiHeadAttention";
+    const bool heads = layer.type() == "MultiHeadAttention", states = count > 1 && takes_states(layer.type());
     if (heads) {
       name_masks(named, masks, count);
     } else if (!masks.empty()) {
-      named["mask"] = count == 1 ? masks[0] : masks;
+      named["mask"] = count == 1 || states ? masks[0] : masks;
     }
     for (const char* const option : {"use_causal_mask", "return_attention_scores"}) {
       const std::optional<ToldLayer> told = tell_layer(layer);
       if (told.has_value() && whole_option(told->config, option, 0) != 0) named[option] = true;
     }
     if (call.node->training) named["training"] = *call.node->training;
-    Json arguments = count == 1 || heads ? inputs : Json::array({inputs});
+    if (states) {
+      named["initial_state"] = Json(inputs.begin() + 1, inputs.end());
+      inputs = Json::array({inputs[0]});
+    }
+    Json arguments = count == 1 || heads || states ? inputs : Json::array({inputs});
     if (heads && count == 1) arguments.push_back(inputs[0]);
     return {{"args", std::move(arguments)}, {"kwargs", std::move(named)}};
   }
