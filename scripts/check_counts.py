@@ -12,7 +12,7 @@ import sys
 from wings import UMBRELLAS, sources, wings_of
 
 CEILINGS = {
-    "lines of the core": 63682,
+    "lines of the core": 63700,
     "headers of the core": 24,
     "lines of them": 2992,
     "errors that say Unimplemented": 51,

@@ -25,10 +25,8 @@ bool is_type(std::string_view text) {
 
 int to_number(std::string_view whole, std::string_view what, std::string_view text) {
   const std::optional<int> number = parse_int(text);
-  if (!number || *number < 0) {
-    fail<InvalidArgument>("[device] \"", whole, "\": the ", what, " must be a number, not \"", text, "\"");
-  }
-  return *number;
+  if (number && *number >= 0) return *number;
+  fail<InvalidArgument>("[device] \"", whole, "\": the ", what, " must be a number, not \"", text, "\"");
 }
 
 std::vector<std::string_view> split(std::string_view text, char separator) {

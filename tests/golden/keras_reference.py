@@ -74,6 +74,7 @@ def models():
         layers.LayerNormalization(axis=[1, 2], epsilon=1e-4),
         layers.RMSNormalization(),
         layers.AveragePooling1D(2),
+        layers.AdaptiveAveragePooling1D(2),
         layers.UnitNormalization(axis=[1, -1]),
         layers.Masking(0.5),
         layers.Bidirectional(layers.LSTM(2, return_sequences=True)),
@@ -86,6 +87,7 @@ def models():
         layers.Rescaling(0.5, 0.1),
         layers.Permute((2, 1)),
         layers.Reshape((3, 4, 1)),
+        layers.AdaptiveMaxPooling2D((2, 3)),
         layers.GlobalMaxPooling2D(keepdims=True),
         layers.Flatten(),
         layers.Activation("elu"),
@@ -100,6 +102,7 @@ def models():
         layers.ZeroPadding3D(((1, 0), (0, 1), (1, 1))),
         layers.Cropping3D(((0, 1), (1, 0), (1, 0))),
         layers.UpSampling3D((1, 2, 1)),
+        layers.AdaptiveAveragePooling3D((2, 4, 3)),
         layers.Flatten(),
         layers.Dense(2),
     ], "mae", keras.optimizers.Lamb(0.01, weight_decay=0.1, use_ema=True, ema_momentum=0.9), None, numbers(3, 4, 5, 4, 2), numbers(3, 2)

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "cohort/train/layers/activation.h"           // IWYU pragma: export
+#include "cohort/train/layers/adaptive_pooling.h"     // IWYU pragma: export
 #include "cohort/train/layers/attention.h"            // IWYU pragma: export
 #include "cohort/train/layers/basic.h"                // IWYU pragma: export
 #include "cohort/train/layers/channels_last.h"        // IWYU pragma: export

@@ -44,15 +44,15 @@ inline constexpr auto option_names(Padding /*of*/) {
   X(center) X(channels_first) X(depth_multiplier) X(depthwise_constraint) X(depthwise_initializer) \
   X(depthwise_regularizer) X(dilation_rate) X(dimensions) X(dropout) X(embeddings_constraint) \
   X(embeddings_initializer) X(embeddings_regularizer) X(epsilon) X(factor) X(fill_mode) X(fill_value) X(filters) \
-  X(gamma_constraint) X(go_backwards) X(groups) X(height) X(height_factor) X(horizontal) X(input_dim) X(interpolation) X(keepdims) X(kernel_constraint) X(kernel_initializer) \
-  X(kernel_regularizer) X(kernel_size) X(key_dim) X(lower) X(mask_zero) X(masks) X(max_value) X(momentum) X(moving_variance) \
-  X(negative_slope) X(normalize) X(num_heads) X(output_dim) X(output_padding) X(padding) X(pointwise_constraint) \
-  X(pointwise_initializer) X(pointwise_regularizer) X(pool_size) X(rate) X(recurrent_activation) \
-  X(recurrent_constraint) X(recurrent_dropout) X(recurrent_initializer) X(recurrent_regularizer) X(replica_statistics) \
-  X(reset_after) X(return_attention_scores) X(return_sequences) X(return_state) X(scale) X(score_mode) X(size) \
-  X(stddev) X(strides) X(synchronized) X(threshold) X(unit_forget_bias) X(units) X(upper) X(use_bias) \
-  X(use_causal_mask) X(use_scale) X(value_dim) X(value_range) X(vertical) X(width) X(width_factor) \
-  X(zero_output_for_mask)
+  X(gamma_constraint) X(go_backwards) X(groups) X(height) X(height_factor) X(horizontal) X(input_dim) X(interpolation) \
+  X(keepdims) X(kernel_constraint) X(kernel_initializer) X(kernel_regularizer) X(kernel_size) X(key_dim) X(lower) \
+  X(mask_zero) X(masks) X(max_value) X(momentum) X(moving_variance) X(negative_slope) X(normalize) X(num_heads) \
+  X(output_dim) X(output_padding) X(output_size) X(padding) X(pointwise_constraint) X(pointwise_initializer) \
+  X(pointwise_regularizer) X(pool_size) X(rate) X(recurrent_activation) X(recurrent_constraint) X(recurrent_dropout) \
+  X(recurrent_initializer) X(recurrent_regularizer) X(replica_statistics) X(reset_after) X(return_attention_scores) \
+  X(return_sequences) X(return_state) X(scale) X(score_mode) X(size) X(stddev) X(strides) X(synchronized) X(threshold) \
+  X(unit_forget_bias) X(units) X(upper) X(use_bias) X(use_causal_mask) X(use_scale) X(value_dim) X(value_range) \
+  X(vertical) X(width) X(width_factor) X(zero_output_for_mask)
 // clang-format on
 
 namespace detail {

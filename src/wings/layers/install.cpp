@@ -1,5 +1,6 @@
 // Tells files of the layers of this wing.
 #include "base/extension.h"
+#include "cohort/train/layers/adaptive_pooling.h"
 #include "cohort/train/layers/layer_normalization.h"
 #include "cohort/train/layers/more_convolutions.h"
 #include "cohort/train/layers/noise.h"
@@ -99,6 +100,12 @@ void extend_convolutions() {
   extend(layer_row<Pooling1DOptions>("AveragePooling1D", AveragePooling1D));
   extend(layer_row<GlobalPooling1DOptions>("GlobalMaxPooling1D", GlobalMaxPooling1D));
   extend(layer_row<GlobalPooling1DOptions>("GlobalAveragePooling1D", GlobalAveragePooling1D));
+  extend(layer_row<AdaptivePooling1DOptions>("AdaptiveMaxPooling1D", AdaptiveMaxPooling1D));
+  extend(layer_row<AdaptivePooling1DOptions>("AdaptiveAveragePooling1D", AdaptiveAveragePooling1D));
+  extend(layer_row<AdaptivePooling2DOptions>("AdaptiveMaxPooling2D", AdaptiveMaxPooling2D));
+  extend(layer_row<AdaptivePooling2DOptions>("AdaptiveAveragePooling2D", AdaptiveAveragePooling2D));
+  extend(layer_row<AdaptivePooling3DOptions>("AdaptiveMaxPooling3D", AdaptiveMaxPooling3D));
+  extend(layer_row<AdaptivePooling3DOptions>("AdaptiveAveragePooling3D", AdaptiveAveragePooling3D));
   extend(layer_row<Pooling3DOptions>("MaxPooling3D", MaxPooling3D));
   extend(layer_row<Pooling3DOptions>("AveragePooling3D", AveragePooling3D));
   extend(layer_row<GlobalPooling3DOptions>("GlobalMaxPooling3D", GlobalMaxPooling3D));

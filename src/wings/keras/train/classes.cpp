@@ -162,12 +162,14 @@ std::vector<KerasClass> convolution_classes() {
 
 std::vector<KerasClass> resizing_classes() {
   std::vector<KerasClass> list;
-  for (const char* const name :
-       {"MaxPooling2D", "AveragePooling2D", "GlobalMaxPooling2D", "GlobalAveragePooling2D", "MaxPooling3D",
-        "AveragePooling3D", "GlobalMaxPooling3D", "GlobalAveragePooling3D", "UpSampling2D", "UpSampling3D"}) {
+  for (const char* const name : {"MaxPooling2D", "AveragePooling2D", "GlobalMaxPooling2D", "GlobalAveragePooling2D",
+                                 "MaxPooling3D", "AveragePooling3D", "GlobalMaxPooling3D", "GlobalAveragePooling3D",
+                                 "AdaptiveMaxPooling2D", "AdaptiveAveragePooling2D", "AdaptiveMaxPooling3D",
+                                 "AdaptiveAveragePooling3D", "UpSampling2D", "UpSampling3D"}) {
     list.push_back({.name = name, .type = name, .has_format = true});
   }
-  for (const char* const name : {"MaxPooling1D", "AveragePooling1D"}) {
+  for (const char* const name :
+       {"MaxPooling1D", "AveragePooling1D", "AdaptiveMaxPooling1D", "AdaptiveAveragePooling1D"}) {
     list.push_back({.name = name, .type = name, .has_format = true, .read = read_lengths});
   }
   for (const char* const name : {"GlobalMaxPooling1D", "GlobalAveragePooling1D"}) {

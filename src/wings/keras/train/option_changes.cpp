@@ -89,7 +89,8 @@ void write_group_norm(Json& config, const Shape& /*input*/, const FilePlace& /*p
 }
 
 void read_lengths(Json& config, const Shape& /*input*/, const FilePlace& /*place*/) {
-  for (const char* const key : {"kernel_size", "strides", "dilation_rate", "pool_size", "output_padding"}) {
+  for (const char* const key :
+       {"kernel_size", "strides", "dilation_rate", "pool_size", "output_padding", "output_size"}) {
     if (config.contains(key) && config[key].is_array() && config[key].size() == 1) config[key] = Json(config[key][0]);
   }
 }
