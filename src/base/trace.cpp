@@ -67,11 +67,6 @@ ThreadRecord& own_record() {
   return *own;
 }
 
-std::atomic<SpanListener>& span_listener() {
-  static std::atomic<SpanListener> listener = nullptr;
-  return listener;
-}
-
 double seconds(Clock::duration span) {
   return std::chrono::duration<double>(span).count();
 }
@@ -174,7 +169,7 @@ namespace detail {
 void end_span(const char* category, const char* name, Clock::time_point begin) {
   if (traced_elsewhere()) return;
   const Clock::time_point end = Clock::now();
-  if (const SpanListener listener = span_listener().load()) listener(category, name, begin, end);
+  if (const SpanListener listener = span_listener.load()) listener(category, name, begin, end);
   if ((tracing.load(std::memory_order_relaxed) & kTraced) == 0) return;
   ThreadRecord& own = own_record();
   const std::lock_guard lock(own.mutex);
@@ -186,11 +181,6 @@ void end_span(const char* category, const char* name, Clock::time_point begin) {
 }
 
 }  // namespace detail
-
-void hear_spans(SpanListener listener) {
-  span_listener() = listener;
-  detail::tracing.fetch_or(detail::kHeard);
-}
 
 void leave_out_own_spans() {
   traced_elsewhere() = true;

@@ -2,7 +2,6 @@
 // pieces in the files of several workers, and never more than what is asked for.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>

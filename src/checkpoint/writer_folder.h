@@ -1,7 +1,6 @@
 // WriterFolder: the drafts of the one process that writes to a directory of checkpoints.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <string>

@@ -3,7 +3,6 @@
 #include "cohort/models/config.h"
 
 #include <algorithm>
-#include <numeric>
 #include <sstream>
 #include <utility>
 

@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <atomic>
-#include <numeric>
 
 #include "base/columns.h"
 #include "base/fail.h"

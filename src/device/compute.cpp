@@ -2,7 +2,6 @@
 
 #include <ATen/Context.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 

@@ -1,7 +1,6 @@
 // Addresses as clusters write them: "host:port" and "[v6]:port".
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>

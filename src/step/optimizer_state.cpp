@@ -4,8 +4,6 @@
 #include <ATen/Functions.h>
 #include <c10/util/accumulate.h>
 
-#include <algorithm>
-
 #include "base/fail.h"
 #include "base/log.h"
 #include "step/exchange/in_shards.h"

@@ -3,8 +3,6 @@
 #include <ATen/Functions.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <utility>
-
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/first_derivative.h"

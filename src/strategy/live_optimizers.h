@@ -1,7 +1,6 @@
 // LiveOptimizers: the optimizers of a strategy that are alive, as far as a run() has to know of them.
 #pragma once
 
-#include <algorithm>
 #include <mutex>
 #include <vector>
 

@@ -1,13 +1,9 @@
 // ReplicaThreads: the long-lived threads that run the replicas of one process. The caller's thread runs replica 0.
 #pragma once
 
-#include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <vector>
 

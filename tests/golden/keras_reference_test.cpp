@@ -58,8 +58,9 @@ class KerasReference : public ::testing::Test {
   }
 
   static std::vector<std::string> names() {
-    std::vector<std::string> list = {"dense", "image",     "words",    "steps", "shapes", "volume", "sums",  "drawn",
-                                     "films", "functions", "features", "graph", "both",   "masks",  "heads", "half", "states"};
+    std::vector<std::string> list = {"dense", "image", "words", "steps",     "shapes",   "volume",
+                                     "sums",  "drawn", "films", "functions", "features", "graph",
+                                     "both",  "masks", "heads", "half",      "states"};
     // A Keras without TensorFlow does not make this one.
     if (std::filesystem::exists(*folder_ / "lookups.keras")) list.emplace_back("lookups");
     return list;

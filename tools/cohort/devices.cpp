@@ -5,7 +5,6 @@
 
 #include <cstdlib>
 #include <iostream>
-#include <memory>
 
 #include "base/cpu_threads.h"
 #include "base/extension.h"

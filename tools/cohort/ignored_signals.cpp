@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <cstddef>
 
 namespace cohort::cli {
 

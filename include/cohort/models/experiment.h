@@ -371,20 +371,18 @@ struct Experiment {
 
 // Adds an experiment. InvalidArgument: the name is empty or taken. Thread-safe.
 void register_experiment(Experiment experiment);
-std::vector<Experiment> experiments();  // returns all, the library's own first
-// Returns the experiment of that name. NotFound lists the experiments that there are.
-Experiment find_experiment(std::string_view name);
+std::vector<Experiment> experiments();              // returns all, the library's own first
+Experiment find_experiment(std::string_view name);  // by its name; NotFound lists the experiments that there are
 
 struct RunOptions {
   // train, eval, train_and_eval, train_and_post_eval, continuous_eval, or continuous_train_and_eval (also called
   // train_and_validate), which evaluates every checkpoint that it writes.
   std::string mode = "train_and_eval";
-  // The folder of checkpoints (ckpt-<step>), summaries (train, validation), metrics.jsonl, params.yaml, and at the end
-  // model.safetensors.
+  // Gets checkpoints (ckpt-<step>), summaries (train, validation), metrics.jsonl, params.yaml and model.safetensors.
   std::filesystem::path model_dir;
   std::string experiment;          // the name of the experiment, for what is written
   std::ostream* output = nullptr;  // the stream for the chief's reports; null: standard output
-  // Told after every inner loop and every evaluation, on every worker; null: nobody.
+  // Called after inner loops and evaluations; null: nobody.
   std::function<void(const MetricsRecord&)> observe = nullptr;
 };
 

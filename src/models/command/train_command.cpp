@@ -21,7 +21,6 @@
 #include "models/command/decimals.h"
 #include "models/command/experiment_flags.h"
 #include "models/command/mesh_makers.h"
-#include "models/command/run_observer.h"
 #include "models/command/timeline_part.h"
 #include "models/run/params_file.h"
 #include "models/run/partitions.h"

@@ -1,5 +1,4 @@
 // Reads how the devices compute, and refuses what the current strategy's devices have no switch for.
-#include <utility>
 
 #include "base/fail.h"
 #include "device/backend.h"

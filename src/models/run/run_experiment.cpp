@@ -1,7 +1,6 @@
 // A run of an experiment: the task gives data, model and loss, the plan gives the numbers, and a Controller trains. A
 // mode is one of the ways to call the Controller.
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <iostream>
 

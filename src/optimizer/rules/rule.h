@@ -3,9 +3,7 @@
 
 #include <ATen/Functions.h>
 
-#include <cmath>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>

@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <deque>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>

@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "cohort/optimizer.h"

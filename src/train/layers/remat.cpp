@@ -8,7 +8,6 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/custom_class.h>
 
-#include <algorithm>
 #include <optional>
 #include <set>
 

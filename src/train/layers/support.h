@@ -5,7 +5,6 @@
 #include <torch/types.h>
 
 #include <initializer_list>
-#include <memory>
 #include <string>
 #include <vector>
 

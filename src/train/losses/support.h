@@ -4,7 +4,6 @@
 #include <torch/types.h>
 
 #include <string>
-#include <utility>
 
 #include "cohort/train/loss.h"
 

@@ -3,10 +3,8 @@
 
 #include <cstddef>
 #include <deque>
-#include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "wings/function/signature.h"
 

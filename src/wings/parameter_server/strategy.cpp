@@ -1,7 +1,6 @@
 #include "cohort/cluster/parameter_server_strategy.h"
 
 #include <algorithm>
-#include <atomic>
 #include <thread>
 
 #include "base/access.h"

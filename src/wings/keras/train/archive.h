@@ -4,8 +4,6 @@
 #include <filesystem>
 #include <map>
 #include <string>
-#include <utility>
-#include <vector>
 
 namespace cohort {
 

@@ -5,8 +5,6 @@
 
 #include <map>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "cohort/example.h"
 

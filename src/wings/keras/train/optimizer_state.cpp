@@ -1,6 +1,5 @@
 // The variables of optimizers in files: iterations, the rate, and what the rule keeps of each weight.
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "optimizer/update_rule.h"

@@ -2,8 +2,6 @@
 #include "wings/keras/train/optimizers.h"
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 
 #include "base/extension.h"
 #include "optimizer/rules/optimizer_row.h"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/traced_elsewhere.h"
+#include "cohort/trace.h"
 
 namespace cohort {
 
@@ -35,9 +36,10 @@ Clock::duration take_inner(Clock::time_point begin, Clock::time_point end) {
 SpanTotals& SpanTotals::of_process() {
   static SpanTotals totals;
   static const bool hears = [] {
-    hear_spans([](const char* category, const char* name, Clock::time_point begin, Clock::time_point end) {
+    span_listener = [](const char* category, const char* name, Clock::time_point begin, Clock::time_point end) {
       totals.add(category, name, begin, end);
-    });
+    };
+    detail::tracing.fetch_or(detail::kHeard);
     return true;
   }();
   static_cast<void>(hears);

@@ -6,7 +6,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "cohort/checkpoint.h"
 #include "rpc/server.h"

@@ -1,7 +1,6 @@
 // HomeTransfers: gives homes their shards, from what was saved or from the home's primary. The keeper decides which.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <mutex>

@@ -1,7 +1,5 @@
 #include "wings/parameter_server/coordinator/keeper.h"
 
-#include <algorithm>
-
 #include "base/error_text.h"
 #include "base/fail.h"
 #include "base/log.h"

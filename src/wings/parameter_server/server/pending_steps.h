@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "wings/parameter_server/server/update_log.h"

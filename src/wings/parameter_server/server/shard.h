@@ -7,7 +7,6 @@
 #include <optional>
 #include <shared_mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cohort/optimizer.h"

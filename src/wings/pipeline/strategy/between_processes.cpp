@@ -7,7 +7,6 @@
 #include <c10/core/StreamGuard.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "base/access.h"
 #include "base/fail.h"

@@ -3,8 +3,6 @@
 // time: a stage's forward lets the function go on until it ends a chunk, and waits for it.
 #pragma once
 
-#include <map>
-#include <memory>
 #include <string>
 #include <vector>
 

@@ -1,7 +1,6 @@
 // The kind of a Discretization with what it learned.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <vector>
 

@@ -6,7 +6,6 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
-#include <array>
 
 #include "base/parallel.h"
 #include "ops/flush_denormals.h"

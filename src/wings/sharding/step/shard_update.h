@@ -5,7 +5,6 @@
 #include <torch/types.h>
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <vector>
 

@@ -4,9 +4,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/types.h>
 
-#include <cstddef>
-#include <memory>
-
 #include "wings/sharding/strategy/parameter_shards.h"
 
 namespace cohort {

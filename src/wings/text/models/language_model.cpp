@@ -3,8 +3,6 @@
 
 #include <ATen/Functions.h>
 
-#include <algorithm>
-
 #include "base/fail.h"
 #include "cohort/data/datasets.h"
 #include "cohort/models/text_models.h"

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "cohort/dataset.h"
 #include "cohort/models/masked_language_model.h"

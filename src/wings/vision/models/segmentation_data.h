@@ -1,8 +1,6 @@
 // Pictures with masks from a folder, or drawn ones, as batches.
 #pragma once
 
-#include <string>
-
 #include "cohort/models/semantic_segmentation.h"
 #include "models/tasks/task_source.h"
 

@@ -3,8 +3,6 @@
 
 #include <ATen/Functions.h>
 
-#include <algorithm>
-
 #include "base/fail.h"
 #include "cohort/models/image_models.h"
 #include "cohort/models/pipeline_cut.h"

@@ -3,7 +3,6 @@
 
 #include <ATen/Functions.h>
 
-#include <array>
 #include <string>
 
 #include "cohort/train/layers/random_images.h"

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <future>
 #include <map>
 #include <mutex>
 #include <string>

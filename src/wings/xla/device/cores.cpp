@@ -2,7 +2,6 @@
 
 #include <c10/util/StringUtil.h>
 
-#include <algorithm>
 #include <set>
 
 #include "base/fail.h"

@@ -1,5 +1,4 @@
 // The options of a compilation as the protocol buffer that PJRT takes.
-#include <algorithm>
 #include <charconv>
 #include <set>
 

@@ -4,7 +4,6 @@
 
 #include <torch/csrc/autograd/graph_task.h>
 
-#include <algorithm>
 #include <unordered_set>
 
 #include "base/fail.h"

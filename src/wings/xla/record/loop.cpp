@@ -1,6 +1,5 @@
 #include "wings/xla/record/loop.h"
 
-#include <numeric>
 #include <sstream>
 
 #include "base/hash.h"

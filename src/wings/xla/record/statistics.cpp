@@ -1,6 +1,5 @@
 // Batch normalization: beside its three results it moves the running statistics, which its schema does not say in all
 // versions of LibTorch.
-#include <cmath>
 
 #include "base/fail.h"
 #include "wings/xla/record/call.h"

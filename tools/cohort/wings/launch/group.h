@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <csignal>
-#include <memory>
 #include <string>
 #include <vector>
 

@@ -1,5 +1,4 @@
 // Convolutions, pooling, and images of other sizes.
-#include <algorithm>
 #include <cmath>
 
 #include "wings/export/train/onnx/rules.h"

@@ -1,7 +1,6 @@
 // Operations that take parts of tensors and put parts together.
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "wings/export/train/onnx/rules.h"
 

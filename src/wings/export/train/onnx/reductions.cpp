@@ -1,5 +1,4 @@
 // Sums, means, extremes, their places, orders.
-#include <numeric>
 
 #include "wings/export/train/onnx/rules.h"
 

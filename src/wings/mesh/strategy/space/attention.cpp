@@ -6,8 +6,6 @@
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <utility>
-
 #include "base/access.h"
 #include "base/fail.h"
 #include "base/first_derivative.h"

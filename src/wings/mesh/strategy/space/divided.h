@@ -15,7 +15,6 @@
 #include <torch/types.h>
 
 #include <cstdint>
-#include <string_view>
 #include <vector>
 
 #include "cohort/communicator.h"

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 #include <tuple>
-#include <utility>
 
 #include "base/first_derivative.h"
 #include "wings/mesh/strategy/space/halo.h"

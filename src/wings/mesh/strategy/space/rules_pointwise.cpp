@@ -1,5 +1,4 @@
 // Operations between elements in the same place: of each tensor the part that belongs to the result's.
-#include <algorithm>
 #include <array>
 
 #include "strategy/along_line.h"

@@ -2,9 +2,6 @@
 // is cut over which a product sums, each part gives a term of the sum.
 #include <ATen/Functions.h>
 
-#include <algorithm>
-#include <utility>
-
 #include "strategy/along_line.h"
 #include "wings/mesh/strategy/space/rules.h"
 

@@ -3,7 +3,6 @@
 #include <ATen/Functions.h>
 
 #include <algorithm>
-#include <array>
 #include <optional>
 
 #include "strategy/along_line.h"

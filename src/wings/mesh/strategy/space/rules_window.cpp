@@ -1,9 +1,7 @@
 // Pooling: each part computes its own outputs, from its rows and those of its neighbours that the windows see.
 #include <ATen/Functions.h>
 
-#include <algorithm>
 #include <limits>
-#include <utility>
 
 #include "wings/mesh/strategy/space/rules.h"
 #include "wings/mesh/strategy/space/windows.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "base/fail.h"
 #include "cohort/train/more_metrics.h"

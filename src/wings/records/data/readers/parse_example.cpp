@@ -3,8 +3,6 @@
 
 #include <ATen/Functions.h>
 
-#include <type_traits>
-
 #include "base/fail.h"
 #include "cohort/data/tf_example.h"
 

@@ -4,7 +4,6 @@
 #include <array>
 #include <csetjmp>
 #include <cstdio>
-#include <cstring>
 
 // This follows <cstdio>, which it does not include itself.
 #include <jpeglib.h>

@@ -2,7 +2,6 @@
 #include <ATen/Functions.h>
 #include <png.h>
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>

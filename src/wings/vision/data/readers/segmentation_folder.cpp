@@ -2,7 +2,6 @@
 // classes of the pixels.
 #include <ATen/Functions.h>
 
-#include <algorithm>
 #include <set>
 
 #include "base/fail.h"

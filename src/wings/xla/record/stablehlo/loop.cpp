@@ -1,7 +1,5 @@
 #include "wings/xla/record/stablehlo/loop.h"
 
-#include <algorithm>
-
 #include "wings/xla/record/loop.h"
 #include "wings/xla/record/stablehlo/sharding.h"
 #include "wings/xla/record/stablehlo/text.h"

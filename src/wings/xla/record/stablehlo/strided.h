@@ -1,8 +1,6 @@
 // Reading and writing views of a memory.
 #pragma once
 
-#include <optional>
-
 #include "wings/xla/record/stablehlo/text.h"
 
 namespace cohort::record::stablehlo {

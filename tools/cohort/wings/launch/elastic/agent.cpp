@@ -4,13 +4,11 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
 #include <iostream>
-#include <mutex>
 #include <thread>
 
 #include "base/draw.h"

@@ -2,7 +2,6 @@
 #include <ATen/Functions.h>
 
 #include <cmath>
-#include <utility>
 #include <vector>
 
 #include "base/fail.h"
