@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cohort/train/actions.h"              // IWYU pragma: export
+#include "cohort/train/add_loss.h"             // IWYU pragma: export
 #include "cohort/train/applications.h"         // IWYU pragma: export
 #include "cohort/train/callbacks.h"            // IWYU pragma: export
 #include "cohort/train/controller.h"           // IWYU pragma: export
@@ -18,6 +19,7 @@
 #include "cohort/train/model_trainer.h"        // IWYU pragma: export
 #include "cohort/train/module_call.h"          // IWYU pragma: export
 #include "cohort/train/more_callbacks.h"       // IWYU pragma: export
+#include "cohort/train/plot_model.h"           // IWYU pragma: export
 #include "cohort/train/script_module.h"        // IWYU pragma: export
 #include "cohort/train/sidecar_evaluator.h"    // IWYU pragma: export
 #include "cohort/train/summary.h"              // IWYU pragma: export
