@@ -12,9 +12,9 @@ import sys
 from wings import UMBRELLAS, sources, wings_of
 
 CEILINGS = {
-    "lines of the core": 63671,
+    "lines of the core": 63673,
     "headers of the core": 24,
-    "lines of them": 2986,
+    "lines of them": 2993,
     "errors that say Unimplemented": 51,
     "abstract classes with one implementation": 0,
     "type names that stand in several files": 4,

@@ -3,10 +3,15 @@
 
 #include <torch/types.h>
 
+#include <any>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "cohort/communicator.h"

@@ -1,6 +1,7 @@
 // Addresses as clusters write them: "host:port" and "[v6]:port".
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>

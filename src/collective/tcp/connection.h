@@ -7,6 +7,7 @@
 // All numbers are little-endian.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>

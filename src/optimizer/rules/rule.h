@@ -3,6 +3,7 @@
 
 #include <ATen/Functions.h>
 
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <span>

@@ -253,6 +253,12 @@ void DotWriter::add_node(const void* key, const std::string& label, const std::s
   text_ += indent + name_of(key) + " [label=" + label + ", fontname=Helvetica, border=0, margin=0];\n";
 }
 
+// Returns the begin of a box for the layers of a model.
+std::string cluster_head(const std::string& name, const std::string& indent) {
+  return indent + "subgraph " + in_quotes("cluster_" + name) + " {\n" + indent + "  style=dashed;\n" + indent +
+         "  label=" + in_quotes(name) + ";\n" + indent + "  labeljust=l;\n";
+}
+
 void DotWriter::add_nodes(const DotModel& model, const std::string& indent) {
   for (std::size_t i = 0; i < model.size(); ++i) {
     const ModelState* const inside = drawn_inside(model, i);
@@ -260,9 +266,7 @@ void DotWriter::add_nodes(const DotModel& model, const std::string& indent) {
       add_node(model.key(i), label(model, i), indent);
       continue;
     }
-    const std::string& name = inside->name();
-    text_ += indent + "subgraph " + in_quotes("cluster_" + name) + " {\n" + indent + "  style=dashed;\n" + indent +
-             "  label=" + in_quotes(name) + ";\n" + indent + "  labeljust=l;\n";
+    text_ += cluster_head(inside->name(), indent);
     add_nodes(DotModel(*inside), indent + "  ");
     text_ += indent + "}\n";
   }

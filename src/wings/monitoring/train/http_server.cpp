@@ -26,14 +26,14 @@ void set_options(int socket) {
 
 HttpServer::HttpServer(const std::string& address, int port, const Answers& answers)
     : server_(std::make_unique<httplib::Server>()) {
-  server_->new_task_queue = [] { return new httplib::ThreadPool(kThreads); };  // the server deletes it
+  server_->new_task_queue = [] { return std::make_unique<httplib::ThreadPool>(kThreads).release(); };
   server_->set_socket_options(set_options);
   server_->set_read_timeout(kClientSeconds);
   server_->set_write_timeout(kClientSeconds);
   server_->set_keep_alive_max_count(1);
   server_->set_payload_max_length(0);
-  for (const auto& [path, answer] : answers) {
-    server_->Get(path, [answer](const httplib::Request& /*request*/, httplib::Response& response) {
+  for (const auto& each : answers) {
+    server_->Get(each.first, [answer = each.second](const httplib::Request& /*request*/, httplib::Response& response) {
       const HttpAnswer made = answer();
       response.status = made.status;
       response.set_header("Cache-Control", "no-store");

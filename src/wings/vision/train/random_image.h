@@ -3,6 +3,7 @@
 
 #include <ATen/Functions.h>
 
+#include <array>
 #include <string>
 
 #include "cohort/train/layers/random_images.h"

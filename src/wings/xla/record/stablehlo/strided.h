@@ -1,6 +1,8 @@
 // Reading and writing views of a memory.
 #pragma once
 
+#include <optional>
+
 #include "wings/xla/record/stablehlo/text.h"
 
 namespace cohort::record::stablehlo {
