@@ -16,7 +16,7 @@ def main(program, mnist):
             tf_config = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": index}}
             started.append(subprocess.Popen([program, folder, mnist], env={**os.environ, "TF_CONFIG": json.dumps(tf_config)}))
         try:
-            return max(abs(each.wait(timeout=150)) for each in started)
+            return max(abs(each.wait(timeout=800)) for each in started)
         finally:
             for each in started:
                 each.kill()
