@@ -1,6 +1,7 @@
 // Spans beyond traces: threads whose work others account for, and listeners.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 
 namespace cohort {
@@ -13,7 +14,7 @@ void leave_out_own_spans();
 // taken or not. It has to be thread-safe.
 using SpanListener = void (*)(const char* category, const char* name, std::chrono::steady_clock::time_point begin,
                               std::chrono::steady_clock::time_point end);
-// Tells it from now on, instead of the one before.
-void hear_spans(SpanListener listener);
+// The listener of the process, null: none. It hears spans while detail::tracing has kHeard.
+inline std::atomic<SpanListener> span_listener = nullptr;
 
 }  // namespace cohort

@@ -1,7 +1,7 @@
 // The flag --metrics_port.
 #pragma once
 
-#include "models/command/run_observer.h"
+#include "models/command/train_command.h"
 
 namespace cohort {
 
