@@ -1,6 +1,5 @@
 #include "rpc/probe.h"
 
-#include <algorithm>
 #include <condition_variable>
 #include <optional>
 
@@ -120,7 +119,7 @@ Frame RpcProbe::call(const std::string& method, const Frame& frame, std::chrono:
   const std::shared_ptr<RpcClient> first = kept_client();
   std::shared_ptr<RpcClient> latest = first;
   race->send(first, method, frame, limit);
-  while (!race->wait_for(std::min(again, deadline.left())) && !deadline.passed()) {
+  while (again < deadline.left() && !race->wait_for(again)) {
     std::shared_ptr<RpcClient> next = further_client();
     if (!next) break;  // closed: the calls under way end
     race->send(next, method, frame, deadline.left());
