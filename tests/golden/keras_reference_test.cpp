@@ -52,8 +52,12 @@ class KerasReference : public ::testing::Test {
   }
 
   static bool run(const std::string& what, const std::filesystem::path& folder) {
-    const std::string command = python() + " tests/golden/keras_reference.py " + what + " " + folder.string() + " > " +
-                                (*folder_ / "log").string() + " 2>&1";
+    // JAX compiles each model several times: once is enough, and without what makes it fast.
+    const std::string compile = "JAX_COMPILATION_CACHE_DIR=" + (*folder_ / "compiled").string() +
+                                " JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 XLA_FLAGS='"
+                                "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true' ";
+    const std::string command = compile + python() + " tests/golden/keras_reference.py " + what + " " +
+                                folder.string() + " > " + (*folder_ / "log").string() + " 2>&1";
     return std::system(command.c_str()) == 0;
   }
 
