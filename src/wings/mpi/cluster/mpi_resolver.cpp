@@ -62,6 +62,7 @@ std::string ask_mpi(const World& world) {
         "MASTER_ADDR and MASTER_PORT are not exported (mpirun -x MASTER_ADDR=... -x MASTER_PORT=...)");
   }
   static const std::string leader = [&] {
+    require_mpi_size(world.size);
     if (world.rank != 0) return mpi_broadcast("");
     const std::string host = world.one_host ? "127.0.0.1" : host_name();
     return mpi_broadcast(Address{host, free_port(host)}.to_string());

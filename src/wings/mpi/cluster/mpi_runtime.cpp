@@ -1,6 +1,7 @@
 #include "wings/mpi/cluster/mpi_runtime.h"
 
 #include <atomic>
+#include <string_view>
 
 #include "base/fail.h"
 #include "wings/mpi/cluster/mpi_api.h"
@@ -55,6 +56,21 @@ void start_mpi() {
   static const Runtime runtime;
   if (runtime.any_thread_may_call()) return;
   fail<Unavailable>("[cluster] mpi: this MPI library does not let several threads call it (MPI_THREAD_MULTIPLE)");
+}
+
+void require_mpi_size(int size) {
+  start_mpi();
+  int found = 0;
+  require_success(MPI_Comm_size(MPI_COMM_WORLD, &found), "MPI_Comm_size");
+  if (found == size) return;
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  require_success(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
+  const std::string_view whole = text;
+  const std::string_view library = whole.substr(0, whole.find_first_of(",\n"));
+  fail<FailedPrecondition>("[cluster] mpi: the launcher has started ", size, " processes, but MPI sees ", found,
+                           ": this build has ", library, ", wanted its own mpirun; or export MASTER_ADDR and ",
+                           "MASTER_PORT, and train with --all_reduce_alg=ring, which needs no MPI");
 }
 
 std::string mpi_broadcast(const std::string& mine) {

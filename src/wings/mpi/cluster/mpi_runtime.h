@@ -11,6 +11,10 @@ bool has_mpi();
 // builds without MPI; Unavailable where the MPI library has no such threads.
 void start_mpi();
 
+// Throws FailedPrecondition unless MPI_COMM_WORLD has so many ranks, as the launcher says: the launcher of another MPI
+// library starts processes that each see a world of one.
+void require_mpi_size(int size);
+
 // Returns the text of rank 0 on every rank of MPI_COMM_WORLD. Collective.
 std::string mpi_broadcast(const std::string& mine);
 

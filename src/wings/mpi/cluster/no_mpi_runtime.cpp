@@ -12,6 +12,10 @@ void start_mpi() {
   fail_unbuilt("[cluster] mpi", "install libopenmpi-dev and configure with COHORT_WITH_MPI=ON");
 }
 
+void require_mpi_size(int /*size*/) {
+  start_mpi();
+}
+
 std::string mpi_broadcast(const std::string& /*mine*/) {
   start_mpi();
   return "";
