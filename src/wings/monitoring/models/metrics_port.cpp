@@ -45,7 +45,10 @@ RunObserverMaker metrics_port() {
       if (run->flag.empty()) return;
       run->server.emplace(options_of(run->flag, local_place().rank));
       std::cout << "metrics on port " << run->server->port() << std::endl;
-      options.observe = [run](const MetricsRecord& record) { run->server->note(record); };
+      options.observe = [run, others = options.observe](const MetricsRecord& record) {
+        if (others) others(record);
+        run->server->note(record);
+      };
     };
     const auto met = [run](const Strategy& strategy) {
       if (!run->server) return;
