@@ -13,8 +13,9 @@ from processes import free_port, marked
 COHORT = os.environ["COHORT"]
 
 
-def launch(*arguments, limit=120):
-    done = subprocess.run([COHORT, "launch", *map(str, arguments)], capture_output=True, text=True, check=False, timeout=limit)
+def launch(*arguments, limit=120, variables=None):
+    done = subprocess.run([COHORT, "launch", *map(str, arguments)], capture_output=True, text=True, check=False, timeout=limit,
+                          env={**os.environ, **(variables or {})})
     return done.returncode, done.stdout, done.stderr
 
 
@@ -43,6 +44,29 @@ class Workers(unittest.TestCase):
         self.assertEqual(code, 0, err)
         self.assertIn("[worker 4] 4 of 6 at 10.0.0.1:4000, node 2, none\n", out)
         self.assertIn("[worker 5] 5 of 6", out)
+
+    def test_variables_of_torchrun_stand_for_flags_that_are_not_given(self):
+        node = {"PET_NNODES": "3", "PET_NODE_RANK": "2", "PET_NPROC_PER_NODE": "2", "PET_MASTER_ADDR": "10.0.0.1", "PET_MASTER_PORT": "29500"}
+        script = shell('echo "$RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT, node $GROUP_RANK"')
+        code, out, err = launch(*script, variables=node)
+        self.assertEqual(code, 0, err)
+        self.assertIn("[worker 4] 4 of 6 at 10.0.0.1:29500, node 2\n", out)
+        code, out, err = launch("--nproc=1", *script, variables=node)
+        self.assertEqual(code, 0, err)
+        self.assertEqual(out, "[worker 2] 2 of 3 at 10.0.0.1:29500, node 2\n")
+        code, _, err = launch(*script, variables={**node, "PET_NNODES": "many"})
+        self.assertEqual(code, 2)
+        self.assertIn("--nnodes: many", err)
+
+    def test_workers_are_counted_as_torchrun_counts_them(self):
+        core = str(min(os.sched_getaffinity(0)))
+        for flag in ("--nproc=cpu", "--nproc_per_node=cpu", *([] if os.path.exists("/dev/nvidiactl") else ["--nproc=auto"])):
+            command = ["taskset", "-c", core, COHORT, "launch", flag, *shell("echo $WORLD_SIZE")]
+            out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+            self.assertEqual(out, "[worker 0] 1\n")
+        code, _, err = launch("--nproc=gpus", *shell("true"))
+        self.assertEqual(code, 2)
+        self.assertIn("--nproc", err)
 
     def test_output_goes_to_files_as_it_is(self):
         with tempfile.TemporaryDirectory() as folder:

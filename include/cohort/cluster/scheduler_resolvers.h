@@ -22,7 +22,8 @@ struct TorchrunOptions {
 };
 
 // RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun and the PyTorch operators of Kubernetes set them: all
-// tasks are workers, and only worker 0 has an address.
+// tasks are workers, and only worker 0 has an address. Without RANK, those that Kubeflow's trainer sets for torchrun on
+// each node: PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR, PET_MASTER_PORT; each node is a worker then.
 class TorchrunResolver final : public ClusterResolver {
  public:
   explicit TorchrunResolver(TorchrunOptions options = {}) : options_(std::move(options)) {}

@@ -18,6 +18,7 @@ struct JobSize {
   std::string_view wing;
 };
 constexpr JobSize kJobSizes[] = {{"WORLD_SIZE", "torchrun", "schedulers"},
+                                 {"PET_NNODES", "torchrun", "schedulers"},
                                  {"SLURM_STEP_NUM_TASKS", "slurm", "schedulers"},
                                  {"OMPI_COMM_WORLD_SIZE", "mpi", "mpi"},
                                  {"PMI_SIZE", "mpi", "mpi"},

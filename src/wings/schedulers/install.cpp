@@ -10,7 +10,7 @@ namespace {
 
 bool is_torchrun(const Environment& variables) {
   const auto has = [&](const char* name) { return variable(variables, name).has_value(); };
-  return has("RANK") && has("WORLD_SIZE") && has("MASTER_ADDR");
+  return (has("RANK") && has("WORLD_SIZE") && has("MASTER_ADDR")) || has("PET_NNODES");
 }
 
 // Returns whether srun itself started this process as one of several tasks. Slurm's PMI plugins set PMI_RANK and

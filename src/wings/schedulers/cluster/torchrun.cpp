@@ -18,7 +18,27 @@ struct TorchrunLaunch {
   Address master;
 };
 
+// Kubeflow's trainer tells each node what torchrun would read there. Without a launcher the process is its node's only
+// worker.
+TorchrunLaunch read_node(const Environment& variables) {
+  const std::string processes = variable(variables, "PET_NPROC_PER_NODE").value_or("1");
+  if (processes != "1") {
+    fail<InvalidArgument>("[cluster] torchrun: PET_NPROC_PER_NODE is ", processes, ", wanted 1 for a program without ",
+                          "a launcher; start it by cohort launch or torchrun");
+  }
+  constexpr const char* kNotThere = "not a node of Kubeflow's trainer?";
+  TorchrunLaunch launch;
+  launch.rank = require_number(variables, "PET_NODE_RANK", "torchrun", kNotThere);
+  launch.size = require_number(variables, "PET_NNODES", "torchrun", kNotThere, 1);
+  launch.master.host = require_variable(variables, "PET_MASTER_ADDR", "torchrun", kNotThere);
+  launch.master.port = require_number(variables, "PET_MASTER_PORT", "torchrun", kNotThere, 1);
+  if (launch.rank < launch.size) return launch;
+  fail<InvalidArgument>("[cluster] torchrun: PET_NODE_RANK is ", launch.rank, " and PET_NNODES is ", launch.size,
+                        ", wanted a rank below the number");
+}
+
 TorchrunLaunch read_launch(const Environment& variables) {
+  if (!variable(variables, "RANK") && variable(variables, "PET_NNODES")) return read_node(variables);
   TorchrunLaunch launch;
   launch.rank = require_number(variables, "RANK", "torchrun", kNotTorchrun);
   launch.size = require_number(variables, "WORLD_SIZE", "torchrun", kNotTorchrun, 1);

@@ -19,6 +19,7 @@ TEST(Resolve, TakesTheFirstThatTheEnvironmentSpeaksOf) {
   EXPECT_EQ(name({}), "simple");
   EXPECT_EQ(name({{"TF_CONFIG", "{}"}, {"SM_HOSTS", "[]"}}), "tf_config");
   EXPECT_EQ(name(torchrun), "torchrun");
+  EXPECT_EQ(name({{"PET_NNODES", "2"}}), "torchrun");
   EXPECT_EQ(name({{"OMPI_COMM_WORLD_SIZE", "2"}, {"SLURM_STEP_NUM_TASKS", "2"}}), "mpi");
   EXPECT_EQ(name({{"SLURM_STEP_NUM_TASKS", "2"}}), "slurm");
   EXPECT_EQ(name({{"SLURM_STEP_NUM_TASKS", "1"}}), "simple") << "sbatch alone, without srun";

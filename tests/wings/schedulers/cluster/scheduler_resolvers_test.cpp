@@ -114,5 +114,32 @@ TEST(Torchrun, KnowsTheFirstAddressOnly) {
   expect_error<InvalidArgument>([&] { (void)make(variables).task(); }, "RANK is 3 and WORLD_SIZE is 3");
 }
 
+TEST(Torchrun, ReadsWhatKubeflowTellsANode) {
+  const auto make = [](Variables variables) {
+    return TorchrunResolver({.variables = environment_of(std::move(variables))});
+  };
+  Variables variables = {{"PET_NNODES", "3"},
+                         {"PET_NODE_RANK", "1"},
+                         {"PET_NPROC_PER_NODE", "1"},
+                         {"PET_MASTER_ADDR", "m"},
+                         {"PET_MASTER_PORT", "29500"}};
+  EXPECT_EQ(make(variables).cluster_spec(), ClusterSpec(Jobs{{"worker", {"m:29500", "", ""}}}));
+  EXPECT_EQ(make(variables).task(), (TaskId{"worker", 1}));
+  for (const char* name : {"PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT"}) {
+    Variables fewer = variables;
+    fewer.erase(name);
+    expect_error<FailedPrecondition>([&] { (void)make(fewer).cluster_spec(); }, std::string(name) + " is not set");
+  }
+  Variables wrong = variables;
+  wrong["PET_NODE_RANK"] = "3";
+  expect_error<InvalidArgument>([&] { (void)make(wrong).task(); }, "PET_NODE_RANK is 3 and PET_NNODES is 3");
+  wrong = variables;
+  wrong["PET_NPROC_PER_NODE"] = "auto";
+  expect_error<InvalidArgument>([&] { (void)make(wrong).task(); }, "PET_NPROC_PER_NODE is auto, wanted 1");
+  // A launcher has made ranks of it.
+  variables.insert({{"RANK", "5"}, {"WORLD_SIZE", "6"}, {"MASTER_ADDR", "n"}, {"MASTER_PORT", "1"}});
+  EXPECT_EQ(make(variables).task(), (TaskId{"worker", 5}));
+}
+
 }  // namespace
 }  // namespace cohort::scheduler_resolvers_test

@@ -12,6 +12,7 @@
 #include "base/cpu_threads.h"
 #include "base/fail.h"
 #include "cluster/free_port.h"
+#include "cohort/device.h"
 #include "wings/launch/elastic/elastic.h"
 #include "wings/launch/group.h"
 #include "wings/launch/remote.h"
@@ -173,6 +174,38 @@ int launch(LaunchFlags flags) {
   }
 }
 
+// Makes a number of gpu, cpu or auto, as torchrun does. Returns the error, or an empty text.
+std::string number_of_workers(std::string& text) {
+  const std::size_t gpus = text == "gpu" || text == "auto" ? list_physical_devices("GPU").size() : 0;
+  if (text == "gpu" && gpus == 0) return "there is no GPU here";
+  if (gpus > 0) {
+    text = std::to_string(gpus);
+  } else if (text == "cpu" || text == "auto") {
+    text = std::to_string(hardware_cores());
+  }
+  return "";
+}
+
+// Adds what each of several launchers is told of the machines.
+void add_node_flags(CLI::App& app, LaunchOptions& options) {
+  app.add_option("--nnodes", options.nnodes, "machines, when a launcher is started by hand on each")
+      ->envname("PET_NNODES")
+      ->capture_default_str();
+  app.add_option("--node_rank", options.node_rank, "which of these machines this one is")
+      ->envname("PET_NODE_RANK")
+      ->capture_default_str();
+  app.add_option("--master_addr", options.master_addr,
+                 "address of node 0, as the others reach it; with --join, of this machine")
+      ->envname("PET_MASTER_ADDR")
+      ->default_str("127.0.0.1");
+  app.add_option("--master_port", options.master_port,
+                 "port of worker 0, with --hosts of the first worker on each machine; 0: a free port of this machine")
+      ->envname("PET_MASTER_PORT")
+      ->capture_default_str();
+  app.add_option("--node_hosts", options.hosts, "addresses of all nodes, for TF_CONFIG, separated by commas")
+      ->delimiter(',');
+}
+
 void add_trust_flags(CLI::App& app, TrustOptions& options) {
   app.add_option("--secret_file", options.secret_file,
                  "secret of the job: a file of 16 bytes or more, the same for all launchers that a person starts; "
@@ -192,9 +225,14 @@ Command add_launch(CLI::App& app, std::vector<std::string> program) {
   flags->options.program = std::move(program);
   app.footer(
       "Every worker runs the same program: cohort launch --nproc=2 -- ./train --epochs=3\n"
-      "It finds its cluster in TF_CONFIG and in torchrun's variables. Exits with the status of the first worker that "
-      "failed.");
-  app.add_option("--nproc", flags->options.nproc, "workers on each machine")->capture_default_str();
+      "It finds its cluster in TF_CONFIG and in torchrun's variables. torchrun's own variables, such as PET_NNODES, "
+      "are read where flags are not given. Exits with the status of the first worker that failed.");
+  app.add_option("--nproc,--nproc_per_node", flags->options.nproc,
+                 "workers on each machine; gpu: as many as GPUs, cpu: as many as cores, auto: gpu if there is one, "
+                 "else cpu")
+      ->transform(CLI::Validator(number_of_workers, "INT|gpu|cpu|auto"))
+      ->envname("PET_NPROC_PER_NODE")
+      ->capture_default_str();
   app.add_option("--ps", flags->options.ps,
                  "parameter servers to start on this machine, with a chief and --workers workers; each task is started "
                  "again by itself")
@@ -203,19 +241,10 @@ Command add_launch(CLI::App& app, std::vector<std::string> program) {
   app.add_option("--hosts", flags->remote.hosts,
                  "machines to start the workers on over ssh, separated by commas; without it on this machine")
       ->delimiter(',');
-  app.add_option("--nnodes", flags->options.nnodes, "machines, when a launcher is started by hand on each")
-      ->capture_default_str();
-  app.add_option("--node_rank", flags->options.node_rank, "which of these machines this one is")->capture_default_str();
-  app.add_option("--master_addr", flags->options.master_addr,
-                 "address of node 0, as the others reach it; with --join, of this machine")
-      ->default_str("127.0.0.1");
-  app.add_option("--master_port", flags->options.master_port,
-                 "port of worker 0, with --hosts of the first worker on each machine; 0: a free port of this machine")
-      ->capture_default_str();
-  app.add_option("--node_hosts", flags->options.hosts, "addresses of all nodes, for TF_CONFIG, separated by commas")
-      ->delimiter(',');
+  add_node_flags(app, flags->options);
   app.add_option("--max_restarts", flags->max_restarts,
                  "times to start all workers anew when one has failed; with --ps, each task by itself")
+      ->envname("PET_MAX_RESTARTS")
       ->capture_default_str();
   app.add_option("--grace_period", flags->grace, "seconds from asking a worker to end to killing it")
       ->capture_default_str();
