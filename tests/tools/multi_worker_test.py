@@ -15,12 +15,21 @@ import unittest
 from processes import free_port, free_ports, records_of
 
 COHORT = os.environ["COHORT"]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 TRAIN = ["train", "--experiment=mnist_mlp", "--batch_size=96", "--seed=3"]
 MANY = "--distribution_strategy=multi_worker_mirrored"
+OPEN_MPI = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
+MPICH = shutil.which("mpiexec.mpich")
+TORCHRUN_PYTHON = os.environ.get("COHORT_TORCHRUN_PYTHON", "/usr/bin/python3")
+RAY_PYTHON = os.environ.get("COHORT_RAY_PYTHON", "python3")
 # Kills a process as soon as there is a file; not by sleep, which has to be started each time, and comes late on a busy machine.
 KILL_AT = ("import os, sys, time; [time.sleep(0.002) for _ in iter(lambda: os.path.exists(sys.argv[2]), True)]; "
            "os.kill(int(sys.argv[1]), 9)")
 LOST = r"worker 0 in .*: worker 1 \(pid \d+ on .*\) is lost|worker 1 .*was killed|worker 1 .*signal 9"
+
+
+def has(python, module):
+    return subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0
 
 
 class SameResult(unittest.TestCase):
@@ -64,9 +73,30 @@ class SameResult(unittest.TestCase):
         self.expect_same(self.run_and_read("bfloat16", [COHORT, "launch", "--nproc=2", "--", COHORT], MANY, "--sharding_stage=2",
                                            "--gradient_compression=bfloat16"), delta=5e-3)  # ten of the 2,000 examples
 
-    @unittest.skipUnless(shutil.which("mpirun"), "no mpirun here")
+    @unittest.skipUnless(OPEN_MPI, "no mpirun of Open MPI here")
     def test_under_mpirun(self):
-        self.expect_same(self.run_and_read("mpi", ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", COHORT], MANY))
+        self.expect_same(self.run_and_read("mpi", [OPEN_MPI, "--allow-run-as-root", "--oversubscribe", "-n", "2", COHORT], MANY))
+
+    @unittest.skipUnless(MPICH, "no mpiexec of MPICH here")
+    def test_under_mpiexec_of_mpich(self):
+        # The build has the library of Open MPI, so MPI has no way between these processes.
+        done = subprocess.run([MPICH, "-n", "2", COHORT, *TRAIN, MANY, "--insecure", f"--model_dir={self.folder.name}/mpich_alone"],
+                              capture_output=True, text=True, check=False, timeout=120)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, r"has started 2 processes, but MPI sees 1: this build has Open MPI.*export MASTER_ADDR and MASTER_PORT")
+        leader = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+        self.expect_same(self.run_and_read("mpich", [MPICH, "-n", "2", COHORT], MANY, "--insecure", "--all_reduce_alg=ring", environment=leader))
+
+    @unittest.skipUnless(has(TORCHRUN_PYTHON, "torch.distributed.run"), f"{TORCHRUN_PYTHON} has no torch.distributed.run (COHORT_TORCHRUN_PYTHON)")
+    def test_under_torchrun(self):
+        agent = [TORCHRUN_PYTHON, "-m", "torch.distributed.run", "--no_python", f"--master_port={free_port()}", "--nproc_per_node=2", "--nnodes=1"]
+        agent += ["--redirects=1", "--tee=1", f"--log_dir={self.folder.name}/torchrun_logs"]  # torch 1.13 does not know their defaults under Python 3.11
+        self.expect_same(self.run_and_read("torchrun", [*agent, COHORT], MANY, "--insecure"))
+
+    @unittest.skipUnless(has(RAY_PYTHON, "ray"), f"{RAY_PYTHON} has no ray (COHORT_RAY_PYTHON)")
+    def test_under_ray(self):
+        starter = [RAY_PYTHON, str(ROOT / "examples/ray/train.py"), "--workers=2", "--"]
+        self.expect_same(self.run_and_read("ray", [*starter, COHORT], MANY))
 
     def test_by_hand(self):
         hosts = [f"127.0.0.1:{port}" for port in free_ports(2)]
