@@ -104,6 +104,8 @@ void run_pipeline(const std::string& schedule, int microbatches, double seconds)
 void run_empty(int replicas, double seconds);
 void run_all_reduce(double seconds);
 void run_worker_all_reduce(const std::string& algorithm);
+// All-reduce, reduce-scatter and all-gather by a back end between workers.
+void run_worker_collectives(const std::string& implementation);
 void run_calls_server(const std::string& address);  // until its standard input ends
 void run_calls(const std::string& address, double seconds);
 void run_input(double seconds);

@@ -1,5 +1,6 @@
 // The local all-reduce over two replicas beside a plain copy loop by two threads; the all-reduce over workers.
 #include <cstring>
+#include <functional>
 #include <iostream>
 #include <thread>
 
@@ -65,6 +66,44 @@ void run_worker_all_reduce(const std::string& algorithm) {
     if (strategy.worker_rank() != 0) continue;
     std::cout << "{\"worker_all_reduce\": " << bytes << ", \"workers\": " << strategy.num_workers()
               << ", \"us\": " << median(times) * 1e6 << "}\n";
+  }
+}
+
+namespace {
+
+// Returns the median time of a call, in seconds. All workers have to make as many.
+double time_of_calls(int rounds, const std::function<void()>& call) {
+  std::vector<double> times;
+  for (int i = 0; i < rounds + 2; ++i) {  // two to warm up
+    const double start = now();
+    call();
+    if (i >= 2) times.push_back(now() - start);
+  }
+  return median(times);
+}
+
+}  // namespace
+
+// The bytes are those of a worker's tensor; in an all-gather each worker brings its share of them.
+void run_worker_collectives(const std::string& implementation) {
+  const MultiWorkerMirroredStrategy strategy(
+      {.communication = {.implementation = implementation}, .devices = {"/CPU:0"}});
+  for (const auto& [bytes, rounds] :
+       {std::pair{int64_t{4} << 10, 100}, {64 << 10, 100}, {1 << 20, 40}, {16 << 20, 10}, {64 << 20, 5}}) {
+    const torch::Tensor tensor = torch::ones({bytes / 4});
+    strategy.run([&, bytes = bytes, rounds = rounds](Replica& replica) {
+      Communicator& group = replica.communicator();
+      const auto report = [&](const char* call, const std::function<void()>& make) {
+        const double time = time_of_calls(rounds, make);
+        if (strategy.worker_rank() != 0) return;
+        std::cout << "{\"call\": \"" << call << "\", \"bytes\": " << bytes << ", \"us\": " << time * 1e6 << "}\n";
+      };
+      torch::Tensor sum = tensor.clone();
+      report("all_reduce", [&] { group.all_reduce({&sum, 1}, ReduceOp::kSum); });
+      report("reduce_scatter", [&] { (void)group.reduce_scatter(tensor, ReduceOp::kSum); });
+      const torch::Tensor share = tensor.narrow(0, 0, tensor.numel() / strategy.num_workers());
+      report("all_gather", [&] { (void)group.all_gather(share); });
+    });
   }
 }
 

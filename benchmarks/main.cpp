@@ -176,6 +176,10 @@ int main(int argc, char** argv) {
   CLI::App& worker_all_reduce = *app.add_subcommand("worker_all_reduce", "the all-reduce over all workers, by one");
   std::string algorithm = "auto";
   worker_all_reduce.add_option("--algorithm", algorithm, "of CommunicationOptions")->capture_default_str();
+  CLI::App& worker_collectives =
+      *app.add_subcommand("worker_collectives", "the collectives of a back end over all workers, by one");
+  std::string implementation = "auto";
+  worker_collectives.add_option("--implementation", implementation, "of CommunicationOptions")->capture_default_str();
   CLI::App& servers = *app.add_subcommand("parameter_server", "a task of a parameter-server cluster");
   std::string what = "dense";
   servers.add_option("what", what, "dense, rows, recommender, arithmetic, mlp or bag")->capture_default_str();
@@ -184,6 +188,7 @@ int main(int argc, char** argv) {
   if (empty.parsed()) cohort::bench::run_empty(replicas, seconds);
   if (all_reduce.parsed()) cohort::bench::run_all_reduce(seconds);
   if (worker_all_reduce.parsed()) cohort::bench::run_worker_all_reduce(algorithm);
+  if (worker_collectives.parsed()) cohort::bench::run_worker_collectives(implementation);
   if (input.parsed()) cohort::bench::run_input(seconds);
   if (images.parsed()) cohort::bench::run_images(folder, decoders);
   if (tfrecord.parsed()) cohort::bench::run_tfrecord();

@@ -1,6 +1,6 @@
 // Transport: what a back end between processes has to bring, which is messages. The collectives made of them are in
-// algorithms/exchange.h, the same for all back ends; tensors, checks, names in errors and aborts are
-// ProcessCommunicator's.
+// algorithms/exchange.h, the same for all back ends; one that has collectives of its own brings an Engine (engine.h).
+// Tensors, checks, names in errors and aborts are ProcessCommunicator's.
 #pragma once
 
 #include <chrono>
@@ -16,6 +16,8 @@
 #include "rpc/tls_pem.h"
 
 namespace cohort {
+
+class Engine;
 
 // A message under way. One that is destroyed before it has come through is given up; its memory may be freed then.
 class Message {
@@ -50,6 +52,10 @@ class Transport {
   // All of them call it with the same arguments; `name` is new for each.
   virtual std::unique_ptr<Transport> subset(std::span<const int> ranks, const std::string& name) = 0;
 
+  // Returns the collectives that it has of its own, of the same ranks; null: they are made of its messages. subset()
+  // connects them, too, and abort() ends them.
+  virtual Engine* engine() { return nullptr; }
+
   // Ends the waits in progress and all later ones.
   virtual void abort() noexcept = 0;
 };
@@ -62,6 +68,7 @@ struct Meeting {
   std::string prefix = {};  // tells the group's keys from those of other groups
   // What the ranks prove to each other, before anything else; nothing: whoever reaches a rank may speak to it.
   std::optional<TlsPem> identity = std::nullopt;
+  bool encrypts = true;  // ranks of different machines encrypt what they send each other
   // A text that ranks of one machine have in common, which then do not encrypt what they send each other; empty: all
   // encrypt everything.
   std::string machine = {};

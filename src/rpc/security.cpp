@@ -59,11 +59,7 @@ std::optional<TlsPem> tls_identity(const SecurityOptions& options) {
                           "\"; wanted one of them");
   }
   if (given == 0) {
-    TlsIdentity identity = identity_from_secret(secret_in(options.secret_file));
-    return TlsPem{.ca = identity.certificate,
-                  .certificate = identity.certificate,
-                  .key = std::move(identity.key),
-                  .name = kSharedSecretName};
+    return pem_from_secret(secret_in(options.secret_file));
   }
   if (given < 3) {
     fail<InvalidArgument>("[security] needs ca_file, certificate_file and key_file together, got \"", options.ca_file,

@@ -112,4 +112,12 @@ TlsIdentity identity_from_secret(const std::string& secret) {
   return last.second;
 }
 
+TlsPem pem_from_secret(const std::string& secret) {
+  TlsIdentity identity = identity_from_secret(secret);
+  return {.ca = identity.certificate,
+          .certificate = identity.certificate,
+          .key = std::move(identity.key),
+          .name = kSharedSecretName};
+}
+
 }  // namespace cohort

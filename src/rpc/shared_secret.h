@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "rpc/tls_pem.h"
+
 namespace cohort {
 
 struct TlsIdentity {
@@ -19,5 +21,7 @@ inline constexpr const char* kSharedSecretName = "cohort";
 // for a secret that is not the last one.
 // InvalidArgument: the secret is shorter than 16 bytes.
 TlsIdentity identity_from_secret(const std::string& secret);
+// Returns it as both ends show and believe it.
+TlsPem pem_from_secret(const std::string& secret);
 
 }  // namespace cohort

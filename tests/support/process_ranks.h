@@ -1,20 +1,38 @@
-// The ranks of a cluster as threads: each with a membership over loopback and a communicator over Gloo.
+// The ranks of a cluster as threads: each with a membership over loopback and a communicator over a transport.
 #pragma once
 
 #include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "cohort/cluster/cluster_spec.h"
+#include "cohort/error.h"
 #include "collective/process/process_communicator.h"
 #include "collective/process/transports.h"
 #include "tests/support/rank_errors.h"
 #include "tests/support/workers.h"
 
 namespace cohort::testing {
+
+// Returns the transports of the table that this build has and whose ranks may be threads. Those of MPI are processes
+// that mpirun starts (tests/wings/mpi/collective/mpi_test.cpp).
+inline std::vector<std::string> transports_of_threads() {
+  std::vector<std::string> names;
+  for (const std::string_view name : transport_names()) {
+    if (name == "mpi") continue;
+    try {
+      (void)make_transport(name, {.host = "127.0.0.1", .put = [](const std::string&, const std::string&) {}});
+      names.emplace_back(name);
+    } catch (const Unimplemented&) {  // this build is without its wing or library
+    }
+  }
+  return names;
+}
 
 struct ProcessRanksOptions {
   std::string_view transport = "ring";

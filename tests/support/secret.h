@@ -10,11 +10,7 @@ namespace cohort::testing {
 
 // The identity of a task that knows the secret.
 inline TlsPem identity_of(const std::string& secret) {
-  TlsIdentity identity = identity_from_secret(secret);
-  return {.ca = identity.certificate,
-          .certificate = identity.certificate,
-          .key = std::move(identity.key),
-          .name = kSharedSecretName};
+  return pem_from_secret(secret);
 }
 
 }  // namespace cohort::testing

@@ -98,6 +98,26 @@ class SameResult(unittest.TestCase):
         starter = [RAY_PYTHON, str(ROOT / "examples/ray/train.py"), "--workers=2", "--"]
         self.expect_same(self.run_and_read("ray", [*starter, COHORT], MANY))
 
+    # Workers that share states send them also on one machine, where others add up gradients in common memory.
+    def test_collectives_of_gloo(self):
+        for workers in (2, 4):
+            with self.subTest(workers=workers):
+                self.expect_same(self.run_and_read(f"gloo_{workers}", [COHORT, "launch", f"--nproc={workers}", "--insecure", "--", COHORT], MANY,
+                                                   "--all_reduce_alg=gloo", "--sharding_stage=2"))
+
+    @unittest.skipUnless(shutil.which("mpirun"), "no mpirun here")
+    def test_collectives_of_mpi(self):
+        for workers in (2, 4):
+            with self.subTest(workers=workers):
+                self.expect_same(self.run_and_read(f"mpi_{workers}", ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", str(workers), COHORT],
+                                                   MANY, "--all_reduce_alg=mpi", "--sharding_stage=2"))
+
+    def test_gloo_in_a_job_with_a_secret(self):
+        done = subprocess.run([COHORT, "launch", "--nproc=2", "--", COHORT, *TRAIN, MANY, "--all_reduce_alg=gloo", f"--model_dir={self.folder.name}/secret"],
+                              capture_output=True, text=True, check=False, timeout=240)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("[collective] gloo: this job has a secret or certificates", done.stdout + done.stderr)
+
     def test_by_hand(self):
         hosts = [f"127.0.0.1:{port}" for port in free_ports(2)]
         second = {"TF_CONFIG": json.dumps({"cluster": {"worker": hosts}, "task": {"type": "worker", "index": 1}})}
@@ -112,6 +132,8 @@ class SameResult(unittest.TestCase):
 class Losses(unittest.TestCase):
     """Workers that are gone are named within seconds, and nobody waits for them."""
 
+    FLAGS = ()
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -124,7 +146,7 @@ class Losses(unittest.TestCase):
     def start(self, index, folder):
         with self.logs[index].open("w", encoding="utf-8") as log:
             worker = subprocess.Popen([COHORT, *TRAIN, MANY, "--epochs=1000", f"--model_dir={folder}/{index}",
-                                       f"--worker_hosts={self.hosts}", f"--task_index={index}"], stdout=log, stderr=log)
+                                       f"--worker_hosts={self.hosts}", f"--task_index={index}", *self.FLAGS], stdout=log, stderr=log)
         self.workers.append(worker)
         self.addCleanup(worker.wait)
         self.addCleanup(worker.kill)
@@ -163,6 +185,12 @@ class Losses(unittest.TestCase):
         self.wait_for_training()
         self.workers[0].kill()
         self.expect_named((1, 2), r"the coordination leader worker 0 at .* is lost", 40)
+
+
+class LossesOverGloo(Losses):
+    """Killed and stopped in the middle of Gloo's collectives."""
+
+    FLAGS = ("--all_reduce_alg=gloo", "--sharding_stage=2")
 
 
 class Restarts(unittest.TestCase):

@@ -24,26 +24,29 @@ namespace cohort {
 // Options of the exchange of gradients between workers. The dtype in which they travel is that of
 // ExchangeOptions::gradient_compression.
 struct CommunicationOptions {
-  // The back end: ring (TCP, by Gloo), mpi (under mpirun, in builds with MPI), nccl (in builds with NCCL, for replicas
-  // on GPUs), or auto: nccl on GPUs, else mpi if the cluster runs under mpirun, else ring. Unimplemented: the build
-  // lacks it.
+  // The back end: ring (Cohort's own collectives over TCP), gloo (Gloo's, in builds with Gloo; InvalidArgument in a job
+  // with a secret or certificates, because Gloo has no TLS), mpi (MPI's, under mpirun, in builds with MPI), nccl (in
+  // builds with NCCL, for replicas on GPUs), or auto: nccl on GPUs, else mpi if the cluster runs under mpirun, else
+  // ring. Unimplemented: the build lacks it.
   std::string implementation = "auto";
   // The least bytes of a message of gradients to the other workers; 0: as ExchangeOptions says. If both are 0
   // and messages overlap with backward, those of CPUs have from 1 MiB for the last layers to 8 MiB for those before
   // them, those of GPUs 8 MiB, and the last one 1 MiB.
   int64_t bytes_per_pack = 0;
-  // With true, gradients leave while backward computes those of earlier layers: of replicas on CPUs over ring only.
+  // With true, gradients leave while backward computes those of earlier layers: of replicas on CPUs not over mpi.
   // Unset: on GPUs, and on CPUs unless all workers share the same cores, which would have to do the work of the
   // communication. It is the same on all workers. InvalidArgument: true where gradients leave after backward: where
   // GPUs add up after it, with sharding.stage 1, and on GPUs with stages 2 and 3 but over ring.
   std::optional<bool> overlap = std::nullopt;
   // With true, workers on the same machine (boot, process and network namespace, user) add up their gradients in memory
-  // that they share; they send messages where they cannot. It is the same on all workers.
+  // that they share; they send messages where they cannot. Over gloo and mpi they do so only where all workers are on
+  // one machine; of several machines the engine sums everything. It is the same on all workers.
   bool shared_memory = true;
   // How collectives of all workers are made of messages: direct (each with each), hierarchical (within groups of
   // workers, and between them), tree (of pairs of pairs), or auto: direct up to 64 workers, and for more of them
   // whichever levels of groups take the least time by the costs of docs/performance.md. Workers of a machine that add
   // up in shared memory count once. NCCL has its own for tensors that stay on GPUs. It is the same on all workers.
+  // InvalidArgument: another one than auto over gloo or mpi, which choose their own.
   std::string algorithm = "auto";
   // The longest wait for another worker that is alive.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);

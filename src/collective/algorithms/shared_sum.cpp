@@ -77,7 +77,7 @@ std::shared_ptr<SharedSum> SharedSum::make(ProcessCommunicator& group, const std
     if (is_new) machines.emplace_back();
     machines[at->second].push_back(rank);
   }
-  if (machines.size() == places.size()) return nullptr;
+  if (machines.size() == places.size() || (machines.size() > 1 && group.has_engine())) return nullptr;
   const std::vector<int>& members = machines[index.at(place_of(group.rank()))];
   const bool leads = members.front() == group.rank();
   const std::size_t bytes = kPage + members.size() * room_of(size, dtypes.own);

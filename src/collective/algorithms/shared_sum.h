@@ -30,7 +30,8 @@ class SharedSum {
   };
 
   // Makes one of `size` zeros for each rank; collective. Returns null on all ranks if no two are on the same `machine`
-  // or one of them cannot reach the memory of its own. The name tells this one from others of the group.
+  // or one of them cannot reach the memory of its own, or an engine is to send from machine to machine. The name tells
+  // this one from others of the group.
   static std::shared_ptr<SharedSum> make(ProcessCommunicator& group, const std::string& machine,
                                          const std::string& name, int64_t size, Dtypes dtypes);
 

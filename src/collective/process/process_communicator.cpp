@@ -1,6 +1,6 @@
 // All ranks agree on an operation first (agreement.h). Then tensors of a device that has collectives of its own stay
-// there; the others are laid out in the host's memory and exchanged by messages (algorithms/exchange.h) or, for
-// gradients within a machine, added up in common memory (algorithms/shared_sum.h).
+// there; the others are laid out in the host's memory and go by the transport's engine (engine.h), by messages
+// (algorithms/exchange.h) or, for gradients within a machine, by common memory (algorithms/shared_sum.h).
 #include "collective/process/process_communicator.h"
 
 #include <ATen/Functions.h>
@@ -16,6 +16,7 @@
 #include "collective/algorithms/shared_sum.h"
 #include "collective/checks.h"
 #include "collective/devices/stream_sums.h"
+#include "collective/process/engine_calls.h"
 #include "device/identity.h"
 #include "ops/kernels/kernels.h"
 
@@ -62,6 +63,10 @@ ProcessCommunicator::ProcessCommunicator(std::unique_ptr<Transport> transport, P
       options_(std::move(options)),
       agreement_(*transport_, options_.agreement, [this] { end_waits(); }) {
   self_->group = this;
+  if (transport_->engine() == nullptr || options_.agreement.algorithm == "auto") return;
+  fail<InvalidArgument>("[collective] ", transport_->name(), ": the algorithm is \"", options_.agreement.algorithm,
+                        "\", but ", transport_->name(),
+                        " chooses its own; wanted \"auto\", or implementation \"ring\"");
 }
 
 ProcessCommunicator::~ProcessCommunicator() {
@@ -110,7 +115,7 @@ torch::Tensor ProcessCommunicator::ready(const torch::Tensor& tensor) const {
 
 void ProcessCommunicator::sum(torch::Tensor flat, ReduceOp op) {
   stays(flat) ? options_.devices->all_reduce({&flat, 1}, ReduceOp::kSum)
-              : exchange_sum(Peers(*transport_), flat, agreement_.levels());
+              : sum_on_host(*transport_, flat, agreement_.levels());
   if (op == ReduceOp::kMean) divide(flat, size());
 }
 
@@ -191,8 +196,7 @@ void ProcessCommunicator::broadcast(std::span<torch::Tensor> tensors, int root) 
   agreement_.perform(describe(c10::str("broadcast from ", rank_name(root)), tensors), {}, [&](const auto&) {
     for (torch::Tensor& tensor : tensors) {
       torch::Tensor flat = ready(tensor);
-      stays(flat) ? options_.devices->broadcast({&flat, 1}, root)
-                  : exchange_broadcast(Peers(*transport_), bytes_of(flat), root);
+      stays(flat) ? options_.devices->broadcast({&flat, 1}, root) : broadcast_on_host(*transport_, flat, root);
       if (rank() != root && !same_memory(flat, tensor)) tensor.detach().copy_(flat);
     }
   });
@@ -209,8 +213,7 @@ std::vector<torch::Tensor> ProcessCommunicator::all_gather(const torch::Tensor& 
   agreement_.perform(describe_ragged("all_gather", tensor), {own.size(0)}, [&](const auto& all) {
     const std::vector<int64_t> rows = rows_of(all);
     require_rows("all_gather", own, rows);
-    parts =
-        stays(own) ? gather_on_devices(own, rows) : exchange_gather(Peers(*transport_), own, rows, agreement_.levels());
+    parts = stays(own) ? gather_on_devices(own, rows) : gather_on_host(*transport_, own, rows, agreement_.levels());
     for (torch::Tensor& part : parts) part = (scalar ? part.squeeze(0) : part).to(tensor.device());
   });
   return parts;
@@ -264,7 +267,7 @@ torch::Tensor ProcessCommunicator::sum_pieces(const std::vector<torch::Tensor>& 
   }
   std::vector<torch::Tensor> on_host;
   for (const torch::Tensor& piece : pieces) on_host.push_back(piece.to(torch::kCPU).contiguous());
-  return exchange_pieces(Peers(*transport_), on_host, agreement_.levels()).to(first.device());
+  return sum_pieces_on_host(*transport_, on_host, agreement_.levels()).to(first.device());
 }
 
 std::vector<torch::Tensor> ProcessCommunicator::all_to_all(std::span<const torch::Tensor> parts) {

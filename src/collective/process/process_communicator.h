@@ -67,6 +67,8 @@ class ProcessCommunicator final : public Communicator {
   // the dtype is float32 or float64; between machines their sums are `sent` as this dtype then.
   torch::Tensor shared_zeros(int64_t size, torch::ScalarType dtype, torch::ScalarType sent);
   torch::Tensor shared_zeros(int64_t size, torch::ScalarType dtype) { return shared_zeros(size, dtype, dtype); }
+  // Returns whether it has collectives of a library's (engine.h), which then add up what goes from machine to machine.
+  bool has_engine() const { return transport_->engine() != nullptr; }
   // Returns whether a tensor is a part of such memory.
   bool adds_in_memory(const torch::Tensor& tensor) const;
 

@@ -2,21 +2,16 @@
 
 #include "base/extension_table.h"
 #include "base/fail.h"
-#include "collective/gloo/gloo.h"
 #include "collective/tcp/tcp.h"
 
 namespace cohort {
 
 namespace {
 
-// Ranks that have to prove themselves speak TLS, which Gloo does not.
-std::unique_ptr<Transport> connect_ring(const Meeting& meeting) {
-  return meeting.identity ? make_tcp(meeting) : make_gloo(meeting);
-}
-
 // The back ends of the core, and the places of those of wings.
 constexpr TransportRow kTransports[] = {
-    {.name = "ring", .make = connect_ring},
+    {.name = "ring", .make = make_tcp},
+    {.name = "gloo", .wing = "gloo"},
     {.name = "mpi", .wing = "mpi"},
 };
 

@@ -127,7 +127,7 @@ class Connecting {
 
   Link greet(int rank, TlsSocket end) const {
     const Deadline deadline(kProof);
-    const uint64_t machine = end.is_local() ? machine_ : 0;
+    const uint64_t machine = may_be_plain(end) ? machine_ : 0;
     const Hello hello{.group = group_, .machine = machine, .from = meeting_.rank, .to = rank};
     end.write(std::as_bytes(std::span(&hello, 1)), deadline);
     Reply reply{};
@@ -136,13 +136,15 @@ class Connecting {
     fail<Unavailable>("[security] the other end's answer is none");
   }
 
+  bool may_be_plain(const TlsSocket& end) const { return !meeting_.encrypts || end.is_local(); }
+
   void enter(TlsSocket& end, const Deadline& deadline) {
     Hello hello;
     end.read(std::as_writable_bytes(std::span(&hello, 1)), deadline);
     const bool ours = hello.magic == kMagic && hello.group == group_ && hello.to == meeting_.rank &&
                       hello.from > meeting_.rank && hello.from < meeting_.size;
     if (!ours) return;
-    const bool same = machine_ != 0 && hello.machine == machine_ && end.is_local();
+    const bool same = machine_ != 0 && hello.machine == machine_ && may_be_plain(end);
     const Reply reply = same ? Reply::kPlain : Reply::kEncrypted;
     end.write(std::as_bytes(std::span(&reply, 1)), deadline);
     keep(hello.from, link_of(end, reply));

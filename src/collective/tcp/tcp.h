@@ -1,4 +1,4 @@
-// The transport over TCP for ranks that have an identity: they prove it to each other when they connect.
+// The transport over TCP. Ranks that have an identity prove it to each other when they connect.
 #pragma once
 
 #include <memory>
@@ -7,7 +7,7 @@
 
 namespace cohort {
 
-// Connects all ranks of a meeting that has an identity. Unavailable: the host is not this machine's, or a rank cannot
+// Connects all ranks. Unavailable: the host is not this machine's, or a rank cannot
 // be reached.
 std::unique_ptr<Transport> make_tcp(const Meeting& meeting);
 

@@ -1,7 +1,10 @@
 #include "wings/mpi/cluster/mpi_runtime.h"
 
 #include <atomic>
+#include <mutex>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/fail.h"
 #include "wings/mpi/cluster/mpi_api.h"
@@ -83,8 +86,12 @@ std::string mpi_broadcast(const std::string& mine) {
   return text;
 }
 
-void abandon_mpi() {
+void abandon_mpi(std::shared_ptr<const void> used) {
   abandoned = true;
+  static std::mutex mutex;
+  static std::vector<std::shared_ptr<const void>> kept;
+  const std::lock_guard lock(mutex);
+  kept.push_back(std::move(used));
 }
 
 }  // namespace cohort

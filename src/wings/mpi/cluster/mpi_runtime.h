@@ -1,6 +1,7 @@
 // The MPI library of a process that mpirun started. Builds without MPI have no_mpi_runtime.cpp instead.
 #pragma once
 
+#include <memory>
 #include <string>
 
 namespace cohort {
@@ -18,8 +19,8 @@ void require_mpi_size(int size);
 // Returns the text of rank 0 on every rank of MPI_COMM_WORLD. Collective.
 std::string mpi_broadcast(const std::string& mine);
 
-// Makes the process end without waiting for the other ranks, because one of them is gone. Has an effect after
-// start_mpi().
-void abandon_mpi();
+// Makes the process end without waiting for the other ranks, because one of them is gone. MPI may still read or write
+// what was `used`, which therefore stays. Has an effect after start_mpi().
+void abandon_mpi(std::shared_ptr<const void> used);
 
 }  // namespace cohort

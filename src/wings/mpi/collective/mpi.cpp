@@ -1,13 +1,22 @@
+// Messages and collectives of one communicator of MPI's. All are begun without a wait, so that each wait has a deadline
+// and ends when the group fails. MPI takes pointers into CPU tensors.
 #include "wings/mpi/collective/mpi.h"
+
+#include <ATen/Functions.h>
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
+#include <memory>
+#include <numeric>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/deadline.h"
 #include "base/fail.h"
 #include "base/hash.h"
+#include "collective/engine.h"
 #include "wings/mpi/cluster/mpi_api.h"
 #include "wings/mpi/cluster/mpi_runtime.h"
 
@@ -29,7 +38,12 @@ void check(int code, const char* call) {
   throw std::runtime_error(c10::str(call, ": ", text));
 }
 
-class MpiTransport final : public Transport {
+MPI_Datatype type_of(torch::ScalarType dtype) {
+  if (dtype == torch::kFloat) return MPI_FLOAT;
+  return dtype == torch::kDouble ? MPI_DOUBLE : MPI_INT64_T;
+}
+
+class MpiTransport final : public Transport, public Engine {
  public:
   MpiTransport(MPI_Comm group, std::chrono::milliseconds timeout) : timeout_(timeout), group_(group) {
     check(MPI_Comm_set_errhandler(group_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
@@ -69,9 +83,89 @@ class MpiTransport final : public Transport {
     return std::make_unique<MpiTransport>(group, timeout_);
   }
 
+  Engine* engine() override { return this; }
   void abort() noexcept override { aborted_ = true; }
 
+  // MPI has no half types.
+  bool adds(torch::ScalarType dtype) const override {
+    return dtype == torch::kFloat || dtype == torch::kDouble || dtype == torch::kLong;
+  }
+
+  void all_reduce(const torch::Tensor& flat) override {
+    complete({.tensors = {flat}}, [&](Call&, MPI_Request* request) {
+      check(MPI_Iallreduce(MPI_IN_PLACE, flat.data_ptr(), static_cast<int>(flat.numel()), type_of(flat.scalar_type()),
+                           MPI_SUM, group_, request),
+            "MPI_Iallreduce");
+    });
+  }
+
+  void reduce_scatter(const std::vector<torch::Tensor>& parts, const torch::Tensor& sum) override {
+    const torch::Tensor pieces = at::cat(parts);
+    std::vector<int> sizes;
+    for (const torch::Tensor& part : parts) sizes.push_back(static_cast<int>(part.numel()));
+    complete({.tensors = {pieces, sum}, .sizes = std::move(sizes)}, [&](Call& call, MPI_Request* request) {
+      check(MPI_Ireduce_scatter(pieces.data_ptr(), sum.data_ptr(), call.sizes.data(), type_of(sum.scalar_type()),
+                                MPI_SUM, group_, request),
+            "MPI_Ireduce_scatter");
+    });
+  }
+
+  void all_gather(const torch::Tensor& own, const std::vector<int64_t>& sizes, const torch::Tensor& all) override {
+    Call parts{.tensors = {own, all}, .sizes = std::vector<int>(sizes.begin(), sizes.end()), .begins = {0}};
+    std::partial_sum(parts.sizes.begin(), parts.sizes.end() - 1, std::back_inserter(parts.begins));
+    complete(std::move(parts), [&](Call& call, MPI_Request* request) {
+      check(MPI_Iallgatherv(own.data_ptr(), static_cast<int>(own.nbytes()), MPI_BYTE, all.data_ptr(), call.sizes.data(),
+                            call.begins.data(), MPI_BYTE, group_, request),
+            "MPI_Iallgatherv");
+    });
+  }
+
+  void broadcast(const torch::Tensor& bytes, int root) override {
+    complete({.tensors = {bytes}}, [&](Call&, MPI_Request* request) {
+      check(MPI_Ibcast(bytes.data_ptr(), static_cast<int>(bytes.nbytes()), MPI_BYTE, root, group_, request),
+            "MPI_Ibcast");
+    });
+  }
+
  private:
+  // What MPI reads and writes until a collective has come to its end.
+  struct Call {
+    std::vector<torch::Tensor> tensors;
+    std::vector<int> sizes = {};
+    std::vector<int> begins = {};
+  };
+
+  // A collective that is under way can neither be cancelled nor freed: what it uses stays when it does not end.
+  template <typename Start>
+  void complete(Call call, const Start& start_call) {
+    const auto kept = std::make_shared<Call>(std::move(call));
+    MPI_Request request = MPI_REQUEST_NULL;
+    start_call(*kept, &request);
+    try {
+      wait_for({&request, 1});
+    } catch (...) {
+      abandon_mpi(kept);
+      throw;
+    }
+  }
+
+  void wait_for(std::span<MPI_Request> requests) const {
+    const Deadline deadline(timeout_);
+    for (int tests = 0;; ++tests) {
+      int done = 0;
+      check(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE), "MPI_Testall");
+      if (done != 0) return;
+      if (aborted_) throw std::runtime_error("aborted");
+      if (tests < kSpins) continue;
+      if (tests < kYields) {
+        std::this_thread::yield();
+        continue;
+      }
+      if (deadline.passed()) throw std::runtime_error("timed out");
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+
   // The parts of a message, of which MPI counts no more than kLargest bytes each.
   class Parts final : public Message {
    public:
@@ -83,29 +177,13 @@ class MpiTransport final : public Transport {
         if (request == MPI_REQUEST_NULL) continue;
         MPI_Cancel(&request);
         MPI_Request_free(&request);
-        abandon_mpi();  // an operation under way never ends: MPI_Finalize would wait for it
+        abandon_mpi(nullptr);  // an operation under way never ends: MPI_Finalize would wait for it
       }
     }
 
     MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
 
-    void wait() override {
-      const Deadline deadline(transport_.timeout_);
-      for (int tests = 0;; ++tests) {
-        int done = 0;
-        check(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &done, MPI_STATUSES_IGNORE),
-              "MPI_Testall");
-        if (done != 0) return;
-        if (transport_.aborted_) throw std::runtime_error("aborted");
-        if (tests < kSpins) continue;
-        if (tests < kYields) {
-          std::this_thread::yield();
-          continue;
-        }
-        if (deadline.passed()) throw std::runtime_error("timed out");
-        std::this_thread::sleep_for(std::chrono::microseconds(100));
-      }
-    }
+    void wait() override { transport_.wait_for(requests_); }
 
    private:
     const MpiTransport& transport_;

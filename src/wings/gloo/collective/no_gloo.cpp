@@ -1,10 +1,10 @@
 // Builds without Gloo have this in its place (COHORT_WITH_GLOO).
 #include "base/fail.h"
-#include "collective/gloo/gloo.h"
+#include "wings/gloo/collective/gloo.h"
 
 namespace cohort {
 
-std::unique_ptr<Transport> make_gloo(const Meeting& /*meeting*/) {
+std::unique_ptr<Engine> make_gloo_engine(const Meeting& /*meeting*/) {
   fail_unbuilt("[collective] gloo", "install libgloo-dev and configure with COHORT_WITH_GLOO=ON");
 }
 

@@ -4,13 +4,13 @@
 #include <dlfcn.h>
 
 #include "base/fail.h"
-#include "collective/gloo/gloo.h"
+#include "wings/gloo/collective/gloo.h"
 
 namespace cohort {
 
 namespace {
 
-using MakeGloo = void(const Meeting& meeting, std::unique_ptr<Transport>& transport);
+using MakeGloo = void(const Meeting& meeting, std::unique_ptr<Engine>& engine);
 
 // It stays: threads of Gloo run in it.
 MakeGloo* open_module() {
@@ -24,11 +24,11 @@ MakeGloo* open_module() {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_gloo(const Meeting& meeting) {
+std::unique_ptr<Engine> make_gloo_engine(const Meeting& meeting) {
   static MakeGloo* const kMake = open_module();
-  std::unique_ptr<Transport> transport;
-  kMake(meeting, transport);
-  return transport;
+  std::unique_ptr<Engine> engine;
+  kMake(meeting, engine);
+  return engine;
 }
 
 }  // namespace cohort

@@ -1,16 +1,12 @@
+// Failures, and what is said of them, over every back end whose ranks may be threads.
 #include <barrier>
-#include <condition_variable>
-#include <map>
-#include <mutex>
 #include <string>
 #include <thread>
-#include <utility>
 
-#include "collective/gloo/gloo.h"
 #include "tests/collective/process/conformance.h"
 #include "tests/support/process_ranks.h"
 
-namespace cohort::gloo_test {
+namespace cohort::failures_test {
 namespace {
 
 using std::chrono::milliseconds;
@@ -23,20 +19,26 @@ using testing::with_process_ranks;
 // The deadline of those who wait for one that does not come. The others have to come in that time, so that they begin
 // together, when their connections are there. Whose deadline has passed waits for 5/4 of the
 // heartbeat's timeout, too, in case that the other one is lost.
-testing::ProcessRanksOptions with_soon(std::string algorithm = "auto") {
-  return {.timeout = seconds(4),
+testing::ProcessRanksOptions with_soon(std::string_view transport, std::string algorithm = "auto") {
+  return {.transport = transport,
+          .timeout = seconds(4),
           .straggler_after = milliseconds(200),
           .heartbeat_timeout = seconds(7),
           .algorithm = std::move(algorithm)};
 }
+
+class Failures : public ::testing::TestWithParam<std::string> {};
+
+INSTANTIATE_TEST_SUITE_P(All, Failures, ::testing::ValuesIn(testing::transports_of_threads()),
+                         [](const auto& info) { return info.param; });
 
 void begin_together(ProcessCommunicator& world, Membership& membership) {
   membership.barrier("begin", seconds(60));
   world.barrier();
 }
 
-TEST(Gloo, AMismatchIsNamedOnEveryRank) {
-  with_process_ranks(3, [](ProcessCommunicator& world, Membership&) {
+TEST_P(Failures, AMismatchIsNamedOnEveryRank) {
+  with_process_ranks(3, {.transport = GetParam()}, [](ProcessCommunicator& world, Membership&) {
     world.barrier();
     std::vector<torch::Tensor> tensors{torch::ones({world.rank() == 2 ? 4 : 5})};
     EXPECT_THAT(
@@ -51,9 +53,9 @@ TEST(Gloo, AMismatchIsNamedOnEveryRank) {
   });
 }
 
-TEST(Gloo, AFailureEndsWhatIsPendingEverywhere) {
+TEST_P(Failures, AFailureEndsWhatIsPendingEverywhere) {
   std::barrier all_there(3);
-  with_process_ranks(3, [&](ProcessCommunicator& world, Membership& membership) {
+  with_process_ranks(3, {.transport = GetParam()}, [&](ProcessCommunicator& world, Membership& membership) {
     world.barrier();
     all_there.arrive_and_wait();
     if (world.rank() == 1) {
@@ -68,28 +70,29 @@ TEST(Gloo, AFailureEndsWhatIsPendingEverywhere) {
   });
 }
 
-TEST(Gloo, WhoHasLeftIsNamed) {
-  with_process_ranks(2, [](ProcessCommunicator& world, Membership&) {
+TEST_P(Failures, WhoHasLeftIsNamed) {
+  with_process_ranks(2, {.transport = GetParam()}, [](ProcessCommunicator& world, Membership&) {
     world.barrier();
     if (world.rank() == 1) return;
     EXPECT_THAT(error_of<Unavailable>([&] { world.barrier(); }), HasSubstr("worker 1 has ended its program"));
   });
 }
 
-TEST(Gloo, WhoHasLeftIsNotMissedByAGroupOfOthers) {
-  with_process_ranks(3, {.straggler_after = milliseconds(100)}, [](ProcessCommunicator& world, Membership&) {
-    const auto pair = world.split(world.rank() == 2 ? -1 : 0, 0);
-    if (!pair) return;
-    if (pair->rank() == 1) std::this_thread::sleep_for(milliseconds(800));
-    pair->barrier();
-    torch::Tensor tensor = torch::ones({1});
-    if (pair->rank() == 1) std::this_thread::sleep_for(milliseconds(800));
-    pair->rank() == 0 ? pair->recv(tensor, {.rank = 1}) : pair->send(tensor, {.rank = 0});
-  });
+TEST_P(Failures, WhoHasLeftIsNotMissedByAGroupOfOthers) {
+  with_process_ranks(3, {.transport = GetParam(), .straggler_after = milliseconds(100)},
+                     [](ProcessCommunicator& world, Membership&) {
+                       const auto pair = world.split(world.rank() == 2 ? -1 : 0, 0);
+                       if (!pair) return;
+                       if (pair->rank() == 1) std::this_thread::sleep_for(milliseconds(800));
+                       pair->barrier();
+                       torch::Tensor tensor = torch::ones({1});
+                       if (pair->rank() == 1) std::this_thread::sleep_for(milliseconds(800));
+                       pair->rank() == 0 ? pair->recv(tensor, {.rank = 1}) : pair->send(tensor, {.rank = 0});
+                     });
 }
 
-TEST(Gloo, WhoDoesNotComeIsNamedAtTheDeadline) {
-  with_process_ranks(3, with_soon(), [](ProcessCommunicator& world, Membership& membership) {
+TEST_P(Failures, WhoDoesNotComeIsNamedAtTheDeadline) {
+  with_process_ranks(3, with_soon(GetParam()), [](ProcessCommunicator& world, Membership& membership) {
     begin_together(world, membership);
     if (world.rank() != 1) {
       const std::string error = error_of<DeadlineExceeded>([&] { world.barrier(); });
@@ -101,8 +104,8 @@ TEST(Gloo, WhoDoesNotComeIsNamedAtTheDeadline) {
 }
 
 // By levels only some exchange messages with the one who does not come: the others wait for them.
-TEST(Gloo, WhoDoesNotComeIsNamedByThoseOfItsGroupAndItsColumn) {
-  with_process_ranks(4, with_soon("tree"), [](ProcessCommunicator& world, Membership& membership) {
+TEST(Levels, WhoDoesNotComeIsNamedByThoseOfItsGroupAndItsColumn) {
+  with_process_ranks(4, with_soon("ring", "tree"), [](ProcessCommunicator& world, Membership& membership) {
     begin_together(world, membership);
     if (world.rank() == 0 || world.rank() == 3) {
       EXPECT_THAT(error_of<DeadlineExceeded>([&] { world.barrier(); }),
@@ -114,8 +117,8 @@ TEST(Gloo, WhoDoesNotComeIsNamedByThoseOfItsGroupAndItsColumn) {
   });
 }
 
-TEST(Gloo, AnAbortEndsTheWaitWithItsReason) {
-  with_process_ranks(2, [](ProcessCommunicator& world, Membership& membership) {
+TEST_P(Failures, AnAbortEndsTheWaitWithItsReason) {
+  with_process_ranks(2, {.transport = GetParam()}, [](ProcessCommunicator& world, Membership& membership) {
     world.barrier();
     if (world.rank() == 0) {
       const std::jthread other([&] {
@@ -128,8 +131,8 @@ TEST(Gloo, AnAbortEndsTheWaitWithItsReason) {
   });
 }
 
-TEST(Gloo, AGroupThatWasSplitNamesItsOwnMembers) {
-  with_process_ranks(3, [](ProcessCommunicator& world, Membership&) {
+TEST_P(Failures, AGroupThatWasSplitNamesItsOwnMembers) {
+  with_process_ranks(3, {.transport = GetParam()}, [](ProcessCommunicator& world, Membership&) {
     const auto pair = world.split(world.rank() == 1 ? -1 : 0, -world.rank());
     if (!pair) return world.barrier();
     torch::Tensor tensor = torch::ones({pair->rank() == 0 ? 2 : 3});
@@ -144,8 +147,8 @@ TEST(Gloo, AGroupThatWasSplitNamesItsOwnMembers) {
   });
 }
 
-TEST(Gloo, AnAbortEndsTheGroupsThatWereSplit) {
-  with_process_ranks(2, [](ProcessCommunicator& world, Membership& membership) {
+TEST_P(Failures, AnAbortEndsTheGroupsThatWereSplit) {
+  with_process_ranks(2, {.transport = GetParam()}, [](ProcessCommunicator& world, Membership& membership) {
     const auto group = world.split(0, 0);
     if (world.rank() == 0) {
       const std::jthread other([&] {
@@ -158,8 +161,8 @@ TEST(Gloo, AnAbortEndsTheGroupsThatWereSplit) {
   });
 }
 
-TEST(Gloo, AMessageThatDoesNotMatchIsNamedOnBothSides) {
-  with_process_ranks(2, [](ProcessCommunicator& world, Membership&) {
+TEST_P(Failures, AMessageThatDoesNotMatchIsNamedOnBothSides) {
+  with_process_ranks(2, {.transport = GetParam()}, [](ProcessCommunicator& world, Membership&) {
     torch::Tensor tensor = torch::ones({world.rank() == 0 ? 3 : 4});
     const auto differ = [&] {
       world.rank() == 0 ? world.send(tensor, {.rank = 1, .tag = 5}) : world.recv(tensor, {.rank = 0});
@@ -170,8 +173,8 @@ TEST(Gloo, AMessageThatDoesNotMatchIsNamedOnBothSides) {
   });
 }
 
-TEST(Gloo, APeerThatDoesNotReceiveIsNamedAtTheDeadline) {
-  with_process_ranks(2, with_soon(), [](ProcessCommunicator& world, Membership& membership) {
+TEST_P(Failures, APeerThatDoesNotReceiveIsNamedAtTheDeadline) {
+  with_process_ranks(2, with_soon(GetParam()), [](ProcessCommunicator& world, Membership& membership) {
     begin_together(world, membership);
     if (world.rank() == 0) {
       const auto work = world.send_async(torch::ones({2}), {.rank = 1});
@@ -182,9 +185,9 @@ TEST(Gloo, APeerThatDoesNotReceiveIsNamedAtTheDeadline) {
   });
 }
 
-TEST(Gloo, AFailureEndsMessagesAndAsynchronousOperations) {
+TEST_P(Failures, AFailureEndsMessagesAndAsynchronousOperations) {
   std::barrier all_there(2);
-  with_process_ranks(2, [&](ProcessCommunicator& world, Membership& membership) {
+  with_process_ranks(2, {.transport = GetParam()}, [&](ProcessCommunicator& world, Membership& membership) {
     const auto group = world.split(0, 0);
     all_there.arrive_and_wait();
     if (world.rank() == 1) return membership.fail("worker 1: out of memory");
@@ -196,55 +199,6 @@ TEST(Gloo, AFailureEndsMessagesAndAsynchronousOperations) {
     EXPECT_THAT(error_of<Unavailable>([&] { message.wait(); }), HasSubstr("worker 1: out of memory"));
     EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(15)) << "not at its deadline";
   });
-}
-
-TEST(Gloo, AnAddressThatIsNotThisMachinesIsRefused) {
-  EXPECT_THAT(error_of<Unavailable>([] { make_gloo({.size = 1, .host = "192.0.2.1"}); }),
-              HasSubstr("rank 0 at 192.0.2.1 cannot connect"));
-}
-
-// Where the ranks of a group that knows nobody else leave each other texts.
-class Board {
- public:
-  void put(const std::string& key, const std::string& value) {
-    const std::lock_guard lock(mutex_);
-    texts_[key] = value;
-    changed_.notify_all();
-  }
-  std::string get(const std::string& key, milliseconds timeout) {
-    std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, timeout, [&] { return texts_.contains(key); })) throw DeadlineExceeded("no " + key);
-    return texts_.at(key);
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::map<std::string, std::string> texts_;
-};
-
-// Rank 0 is slow to look for the others, who have connected to it meanwhile and leave.
-TEST(Gloo, NobodyLeavesBeforeAllAreConnected) {
-  for (int round = 0; round < 4; ++round) {
-    Board board;
-    const auto join = [&](int rank) {
-      (void)make_gloo({.rank = rank,
-                       .size = 3,
-                       .host = "127.0.0.1",
-                       .timeout = seconds(20),
-                       .put = [&](const std::string& key, const std::string& value) { board.put(key, value); },
-                       .get =
-                           [&, rank](const std::string& key, milliseconds timeout) {
-                             if (rank == 0) std::this_thread::sleep_for(milliseconds(50));
-                             return board.get(key, timeout);
-                           }});
-    };
-    std::vector<std::jthread> others;
-    for (const int rank : {1, 2}) {
-      others.emplace_back([&, rank] { EXPECT_NO_THROW(join(rank)); });
-    }
-    EXPECT_NO_THROW(join(0));
-  }
 }
 
 TEST(FlightRecorder, KeepsTheLastAndSaysHowTheyEnded) {
@@ -264,4 +218,4 @@ TEST(FlightRecorder, KeepsTheLastAndSaysHowTheyEnded) {
 }
 
 }  // namespace
-}  // namespace cohort::gloo_test
+}  // namespace cohort::failures_test
