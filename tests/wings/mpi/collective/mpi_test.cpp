@@ -1,24 +1,12 @@
 // Run by mpirun: every rank is a process that runs the same tests.
 #include "wings/mpi/collective/mpi.h"
-#include "cluster/free_port.h"
 #include "collective/process/process_communicator.h"
 #include "tests/collective/process/conformance.h"
 #include "tests/support/process_ranks.h"
-#include "wings/mpi/cluster/mpi_runtime.h"
+#include "tests/wings/mpi/collective/ranks.h"
 
 namespace cohort::mpi_test {
 namespace {
-
-// The ranks as the workers of a cluster on loopback.
-std::shared_ptr<Membership> membership_of_ranks() {
-  const ProcessCommunicator world(make_mpi(std::chrono::seconds(20)), {});
-  std::vector<std::string> addresses(static_cast<std::size_t>(world.size()));
-  addresses[0] = mpi_broadcast(world.rank() == 0 ? c10::str("127.0.0.1:", free_port("127.0.0.1")) : "");
-  return std::make_shared<Membership>(
-      ClusterSpec(std::map<std::string, std::vector<std::string>>{{"worker", addresses}}),
-      TaskId{"worker", world.rank()},
-      MembershipOptions{.start_timeout = std::chrono::seconds(60), .heartbeat_timeout = std::chrono::seconds(20)});
-}
 
 TEST(Mpi, DoesWhatACommunicatorMust) {
   ProcessCommunicator world(make_mpi(std::chrono::seconds(20)), {});
@@ -44,7 +32,7 @@ TEST(Mpi, MovesPiecesAndMessagesAndSplits) {
 
 // Sums of MPI's beside those of our own collectives over the same ranks' TCP.
 TEST(Mpi, AddsUpWhatTheRingDoes) {
-  const std::shared_ptr<Membership> tasks = membership_of_ranks();
+  const std::shared_ptr<Membership> tasks = testing::membership_of_ranks(std::chrono::seconds(20));
   ProcessCommunicator world(make_mpi(std::chrono::seconds(20)), {});
   const auto ring = testing::connect(tasks, {});
   auto generator = at::detail::createCPUGenerator(static_cast<uint64_t>(world.rank() + 1));
@@ -57,19 +45,6 @@ TEST(Mpi, AddsUpWhatTheRingDoes) {
     return torch::cat({all, group.reduce_scatter(mine, ReduceOp::kMean), group.reduce_pieces(uneven)});
   };
   EXPECT_TRUE(torch::allclose(sums_of(world), sums_of(*ring), /*rtol=*/0, /*atol=*/1e-9));
-}
-
-TEST(Mpi, WhoDoesNotComeIsNamedAtTheDeadline) {
-  const std::shared_ptr<Membership> tasks = membership_of_ranks();
-  ProcessCommunicator world(make_mpi(std::chrono::seconds(3)),
-                            {.agreement = {.membership = tasks, .timeout = std::chrono::seconds(3)}});
-  tasks->barrier("begin", std::chrono::seconds(60));
-  world.barrier();
-  torch::Tensor tensor = torch::ones({100'000});
-  if (world.rank() != 1) {
-    testing::expect_error<DeadlineExceeded>([&] { world.all_reduce({&tensor, 1}, ReduceOp::kSum); }, "for worker 1");
-  }
-  tasks->barrier("end", std::chrono::seconds(60));
 }
 
 TEST(Mpi, ChoosesItsOwnAlgorithm) {
