@@ -17,6 +17,8 @@ from processes import free_port, free_ports, records_of
 COHORT = os.environ["COHORT"]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TRAIN = ["train", "--experiment=mnist_mlp", "--batch_size=96", "--seed=3"]
+# Workers that share states send them also on one machine, where others add up gradients in common memory.
+GLOO = ("--all_reduce_alg=gloo", "--sharding_stage=2")
 MANY = "--distribution_strategy=multi_worker_mirrored"
 OPEN_MPI = shutil.which("mpirun.openmpi") or shutil.which("mpirun")
 MPICH = shutil.which("mpiexec.mpich")
@@ -98,12 +100,11 @@ class SameResult(unittest.TestCase):
         starter = [RAY_PYTHON, str(ROOT / "examples/ray/train.py"), "--workers=2", "--"]
         self.expect_same(self.run_and_read("ray", [*starter, COHORT], MANY))
 
-    # Workers that share states send them also on one machine, where others add up gradients in common memory.
     def test_collectives_of_gloo(self):
         for workers in (2, 4):
             with self.subTest(workers=workers):
                 self.expect_same(self.run_and_read(f"gloo_{workers}", [COHORT, "launch", f"--nproc={workers}", "--insecure", "--", COHORT], MANY,
-                                                   "--all_reduce_alg=gloo", "--sharding_stage=2"))
+                                                   *GLOO))
 
     @unittest.skipUnless(shutil.which("mpirun"), "no mpirun here")
     def test_collectives_of_mpi(self):
@@ -132,27 +133,29 @@ class SameResult(unittest.TestCase):
 class Losses(unittest.TestCase):
     """Workers that are gone are named within seconds, and nobody waits for them."""
 
-    FLAGS = ()
-
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.hosts = ",".join(f"127.0.0.1:{port}" for port in free_ports(3))
         self.workers = []
         self.logs = [pathlib.Path(folder.name, f"{i}.log") for i in range(3)]
-        for i in range(3):
-            self.start(i, folder.name)
+        self.folder = folder.name
 
-    def start(self, index, folder):
+    def start(self, index, *flags):
         with self.logs[index].open("w", encoding="utf-8") as log:
-            worker = subprocess.Popen([COHORT, *TRAIN, MANY, "--epochs=1000", f"--model_dir={folder}/{index}",
-                                       f"--worker_hosts={self.hosts}", f"--task_index={index}", *self.FLAGS], stdout=log, stderr=log)
+            worker = subprocess.Popen([COHORT, *TRAIN, MANY, "--epochs=1000", f"--model_dir={self.folder}/{index}",
+                                       f"--worker_hosts={self.hosts}", f"--task_index={index}", *flags], stdout=log, stderr=log)
         self.workers.append(worker)
         self.addCleanup(worker.wait)
         self.addCleanup(worker.kill)
         timer = threading.Timer(400, worker.kill)  # so that no failure hangs the test
         timer.start()
         self.addCleanup(timer.cancel)
+
+    def train(self, *flags):
+        for i in range(3):
+            self.start(i, *flags)
+        self.wait_for_training()
 
     def wait_for_training(self):
         for _ in range(1800):
@@ -169,28 +172,34 @@ class Losses(unittest.TestCase):
             self.assertLess(time.monotonic() - begin, seconds)
             self.assertRegex(self.logs[index].read_text(encoding="utf-8"), lost)
 
-    def test_a_killed_worker(self):
-        self.wait_for_training()
+    def expect_the_killed_to_be_named(self, *flags):
+        self.train(*flags)
         self.workers[1].kill()
         self.expect_named((0, 2), r"\[collective\] worker [02] in .*: worker 1 \(pid \d+ on .*\) is lost", 40)
 
-    def test_a_stopped_worker(self):
-        self.wait_for_training()
+    def expect_the_stopped_to_be_named(self, *flags):
+        self.train(*flags)
         self.workers[2].send_signal(signal.SIGSTOP)
         self.expect_named((0, 1), r"worker 2 \(pid \d+ on .*\) is lost: nothing was heard of it for 5 s", 40)
         self.workers[2].send_signal(signal.SIGCONT)
         self.expect_named((2,), r"worker 2", 40)
 
+    def test_a_killed_worker(self):
+        self.expect_the_killed_to_be_named()
+
+    def test_a_worker_killed_in_a_collective_of_gloo(self):
+        self.expect_the_killed_to_be_named(*GLOO)
+
+    def test_a_stopped_worker(self):
+        self.expect_the_stopped_to_be_named()
+
+    def test_a_worker_stopped_in_a_collective_of_gloo(self):
+        self.expect_the_stopped_to_be_named(*GLOO)
+
     def test_a_killed_leader(self):
-        self.wait_for_training()
+        self.train()
         self.workers[0].kill()
         self.expect_named((1, 2), r"the coordination leader worker 0 at .* is lost", 40)
-
-
-class LossesOverGloo(Losses):
-    """Killed and stopped in the middle of Gloo's collectives."""
-
-    FLAGS = ("--all_reduce_alg=gloo", "--sharding_stage=2")
 
 
 class Restarts(unittest.TestCase):
