@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """The collectives of CPU tensors between workers of this machine, by each back end, as one table of ratios to our own (ring).
-PyTorch's Gloo, which sums in pieces by an all-reduce or not at all, stands beside them.
+PyTorch's Gloo stands beside them; Debian's has no reduce-scatter.
 
 usage: engines.py --bench BINARY [--rounds N] [--workers 2,4]
 """

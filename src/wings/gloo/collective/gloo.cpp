@@ -1,5 +1,5 @@
-// Gloo's own algorithms, over connections of its own: a ring for sums, a ring for gathering, a tree for copies,
-// recursive halving for sums in pieces. Gloo takes pointers into CPU tensors.
+// Gloo's own algorithms, over connections of its own: a ring for sums, a ring for gathering, a tree for copies. Gloo
+// takes pointers into CPU tensors.
 #include "wings/gloo/collective/gloo.h"
 
 #include <ATen/Functions.h>
@@ -7,14 +7,11 @@
 #include <gloo/allreduce.h>
 #include <gloo/broadcast.h>
 #include <gloo/math.h>
-#include <gloo/reduce_scatter.h>
 #include <gloo/rendezvous/context.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
-#include <sched.h>
 
 #include <algorithm>
-#include <bit>
 #include <csignal>
 #include <utility>
 #include <vector>
@@ -56,19 +53,6 @@ void with_type_of(torch::ScalarType dtype, const With& with) {
   return with(int64_t{});
 }
 
-int64_t longest_of(const std::vector<torch::Tensor>& parts) {
-  int64_t most = 0;
-  for (const torch::Tensor& part : parts) most = std::max(most, part.numel());
-  return most;
-}
-
-// Returns the number with its bits in reverse order, as many as numbers below `end` have, a power of two.
-int reversed(int number, int end) {
-  int result = 0;
-  for (int bit = 1; bit < end; bit *= 2) result = result * 2 + ((number & bit) != 0 ? 1 : 0);
-  return result;
-}
-
 class GlooEngine final : public Engine {
  public:
   explicit GlooEngine(std::shared_ptr<gloo::Context> context) : context_(std::move(context)) {}
@@ -90,16 +74,14 @@ class GlooEngine final : public Engine {
     });
   }
 
+  // As PyTorch's Gloo does: by an all-reduce. Gloo's ReduceScatterHalvingDoubling moves a rank's sum over numbers that
+  // it may still have to send (its sends are not waited for), so that with bad luck another rank gets wrong ones.
   void reduce_scatter(const std::vector<torch::Tensor>& parts, const torch::Tensor& sum) override {
-    with_type_of(sum.scalar_type(), [&](auto number) {
-      const int64_t most = longest_of(parts);
-      const auto ranks = static_cast<int64_t>(parts.size());
-      int64_t total = 0;
-      for (const torch::Tensor& part : parts) total += part.numel();
-      const bool halves = std::has_single_bit(parts.size()) && most * ranks <= 2 * total &&
-                          most * ranks * static_cast<int64_t>(sum.element_size()) <= kMostBytes;
-      halves ? sum_by_halving<decltype(number)>(parts, most, sum) : sum_all(parts, sum);
-    });
+    const torch::Tensor all = at::cat(parts);
+    all_reduce(all);
+    int64_t begin = 0;
+    for (int rank = 0; rank < context_->rank; ++rank) begin += parts[static_cast<std::size_t>(rank)].numel();
+    sum.copy_(all.narrow(0, begin, sum.numel()));
   }
 
   void all_gather(const torch::Tensor& own, const std::vector<int64_t>& sizes, const torch::Tensor& all) override {
@@ -132,57 +114,10 @@ class GlooEngine final : public Engine {
   }
 
  private:
-  // Recursive halving (Thakur, Rabenseifner, Gropp, 2005) leaves a rank with the piece whose number is the rank's with
-  // its bits reversed, so the pieces are laid out in that order. Gloo's own distribution at the end is told that nobody
-  // wants anything: it writes where messages may still be sent from.
-  template <typename Number>
-  void sum_by_halving(const std::vector<torch::Tensor>& parts, int64_t most, const torch::Tensor& sum) {
-    const auto ranks = static_cast<int>(parts.size());
-    const torch::Tensor buffer = at::zeros({ranks * most}, sum.options());
-    const auto place = [&](int rank, int64_t size) { return buffer.narrow(0, reversed(rank, ranks) * most, size); };
-    for (int rank = 0; rank < ranks; ++rank) {
-      const torch::Tensor& part = parts[static_cast<std::size_t>(rank)];
-      place(rank, part.numel()).copy_(part);
-    }
-    gloo::ReduceScatterHalvingDoubling<Number>(context_, {buffer.data_ptr<Number>()}, static_cast<int>(buffer.numel()),
-                                               std::vector<int>(parts.size(), 0))
-        .run();
-    sum.copy_(place(context_->rank, sum.numel()));
-  }
-
-  // Gloo has nothing else for numbers of ranks that are no power of two, or pieces of very different sizes.
-  void sum_all(const std::vector<torch::Tensor>& parts, const torch::Tensor& sum) {
-    const torch::Tensor all = at::cat(parts);
-    all_reduce(all);
-    int64_t begin = 0;
-    for (int rank = 0; rank < context_->rank; ++rank) begin += parts[static_cast<std::size_t>(rank)].numel();
-    sum.copy_(all.narrow(0, begin, sum.numel()));
-  }
-
   static constexpr uint64_t kNeverSent = uint64_t{0x7f} << 56;  // no collective's prefix (gloo/types.h)
 
   std::shared_ptr<gloo::Context> context_;
   uint32_t tag_ = 0;  // tells a call's messages from those of others
-};
-
-// Threads that are made while it lives do not push aside a thread that runs when they wake up. Gloo's thread polls in
-// vain while a sender holds the lock of a connection: should it have taken that sender's core, it does so until its
-// time slice is over, milliseconds later.
-class PatientThreads {
- public:
-  PatientThreads() : before_(::sched_getscheduler(0)) { set(SCHED_BATCH); }
-  PatientThreads(const PatientThreads&) = delete;
-  PatientThreads& operator=(const PatientThreads&) = delete;
-  ~PatientThreads() { set(before_); }
-
- private:
-  void set(int policy) const {
-    if (before_ != SCHED_OTHER) return;  // the user's own choice
-    const sched_param normal{};
-    ::sched_setscheduler(0, policy, &normal);
-  }
-
-  int before_;
 };
 
 // Gloo writes to connections that the other side may have closed, which ends a program that has not said otherwise.
@@ -193,7 +128,6 @@ void survive_closed_connections() {
 
 std::shared_ptr<gloo::transport::Device> make_device(const std::string& host) {
   survive_closed_connections();
-  const PatientThreads patient;
   gloo::transport::tcp::attr where;
   where.hostname = host;
   return gloo::transport::tcp::CreateDevice(where);

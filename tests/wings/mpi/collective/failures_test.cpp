@@ -49,7 +49,8 @@ TEST(MpiFailures, WhoDoesNotComeIsNamedAtTheDeadline) {
   tasks->barrier("begin", seconds(60));
   sum(*world);
   if (world->rank() != 1) {
-    testing::expect_error<DeadlineExceeded>([&] { sum(*world); }, "waited 4 s in all_reduce SUM of Float[100000] for worker 1");
+    testing::expect_error<DeadlineExceeded>([&] { sum(*world); },
+                                            "waited 4 s in all_reduce SUM of Float[100000] for worker 1");
   }
   tasks->barrier("end", seconds(60));
 }
@@ -61,7 +62,11 @@ TEST(MpiFailures, AKilledRankIsNamed) {
   sum(*world);
   if (world->rank() == 1) ::raise(SIGKILL);
   const auto begin = std::chrono::steady_clock::now();
-  testing::expect_error<Unavailable>([&] { for (;;) sum(*world); }, "worker 1");
+  testing::expect_error<Unavailable>(
+      [&] {
+        for (;;) sum(*world);
+      },
+      "worker 1");
   EXPECT_LT(std::chrono::steady_clock::now() - begin, seconds(40)) << "not at its deadline";
 }
 
