@@ -54,7 +54,7 @@ def rows(seconds):
     table += [row("an empty run, 2 replicas", "us", False, lambda bench: [bench, "empty", "--replicas", "2"], "us"),
               row("a batch of the input pipeline", "us", False, lambda bench: [bench, "input"], "us")]
     for model in ("mlp", "cnn"):
-        table += [worker(model, "Gloo", lambda bench: [cohort(bench), "launch", "--nproc=2", "--"]),
+        table += [worker(model, "TCP", lambda bench: [cohort(bench), "launch", "--nproc=2", "--"]),
                   worker(model, "MPI", lambda bench: ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"])]
     table += [("8 workers start and end", "s", False, start),
               row("a checkpoint of 1 GB stalls training for", "ms", False, lambda bench: [bench, "checkpoint"], "stall_ms"),

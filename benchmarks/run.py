@@ -92,7 +92,7 @@ def worker_steps(arguments):
         seconds = str(arguments.seconds * (3 if model in LARGE else 1))
         call = [arguments.bench, "--seconds", seconds, "worker_step", "--model", model]
         sides = {
-            "ours, 2 workers, Gloo": [arguments.bench.replace("cohort_bench", "cohort"), "launch", "--nproc=2", "--", *call],
+            "ours, 2 workers, TCP": [arguments.bench.replace("cohort_bench", "cohort"), "launch", "--nproc=2", "--", *call],
             "ours, 2 workers, MPI": ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2", *call],
             "DDP, 2 processes": [PYTHON, HERE / "pytorch_step.py", model, "ddp", seconds],
         }
@@ -103,13 +103,13 @@ def worker_steps(arguments):
 
 
 def worker_report(table):
-    out = ["", "| model | ours, 2 workers over Gloo | ours, 2 workers over MPI | PyTorch DDP over Gloo | Gloo / DDP (wanted) | MPI / DDP (wanted) |",
+    out = ["", "| model | ours, 2 workers over TCP | ours, 2 workers over MPI | PyTorch DDP over Gloo | TCP / DDP (wanted) | MPI / DDP (wanted) |",
            "|---|---|---|---|---|---|"]
     for model, side in table.items():
-        gloo, mpi, ddp = side["ours, 2 workers, Gloo"], side["ours, 2 workers, MPI"], side["DDP, 2 processes"]
+        tcp, mpi, ddp = side["ours, 2 workers, TCP"], side["ours, 2 workers, MPI"], side["DDP, 2 processes"]
         wanted = {"mlp": ("1.3", "4"), "cnn": ("1.3", "-")}.get(model, ("-", "-"))
-        medians = " | ".join(f"{statistics.median(values):,.0f}" for values in (gloo, mpi, ddp))
-        out.append(f"| {model} | {medians} | {ratio_of(gloo, ddp):.2f} ({wanted[0]}) | {ratio_of(mpi, ddp):.2f} ({wanted[1]}) |")
+        medians = " | ".join(f"{statistics.median(values):,.0f}" for values in (tcp, mpi, ddp))
+        out.append(f"| {model} | {medians} | {ratio_of(tcp, ddp):.2f} ({wanted[0]}) | {ratio_of(mpi, ddp):.2f} ({wanted[1]}) |")
     return "\n".join(out)
 
 

@@ -3,11 +3,13 @@
 
 #include "cohort/distributed_dataset.h"
 #include "tests/equivalence/runs.h"
+#include "tests/support/process_ranks.h"
 #include "tests/support/workers.h"
 
 namespace cohort::equivalence::multi_worker_test {
 namespace {
 
+using testing::has_transport;
 using testing::StepRecorder;
 using testing::with_workers;
 using testing::WorkersOptions;
@@ -120,17 +122,23 @@ struct Group {
   int64_t bytes_per_pack = 0;  // 0: gradients leave after backward, in one message
   bool shared_memory = true;   // false: by messages alone
   int stage = 0;               // of sharding
+  std::string implementation = "ring";
 
   bool overlaps() const { return bytes_per_pack > 0 && stage != 1; }  // stage 1 leaves after backward
 };
 
 class MultiWorker : public ::testing::TestWithParam<Group> {
  protected:
+  void SetUp() override {
+    if (!has_transport(GetParam().implementation)) GTEST_SKIP() << "this build has no " << GetParam().implementation;
+  }
+
   WorkersOptions group() const {
     WorkersOptions options{.workers = GetParam().workers, .replicas = GetParam().replicas};
     options.communication.bytes_per_pack = GetParam().bytes_per_pack;
     options.communication.overlap = GetParam().overlaps();
     options.communication.shared_memory = GetParam().shared_memory;
+    options.communication.implementation = GetParam().implementation;
     options.sharding.stage = GetParam().stage;
     if (GetParam().stage == 3) {  // the messages are the units, which are layers
       options.sharding.min_unit_bytes = 0;
@@ -268,15 +276,17 @@ INSTANTIATE_TEST_SUITE_P(All, MultiWorker,
                                            Group{3, 1, 512}, Group{3, 1, 0, false}, Group{2, 1, 0, true, 1},
                                            Group{2, 2, 512, true, 1}, Group{3, 1, 0, false, 1}, Group{2, 1, 0, true, 2},
                                            Group{2, 2, 512, true, 2}, Group{3, 1, 512, false, 2},
-                                           Group{2, 1, 0, true, 3}, Group{2, 2, 0, true, 3},
-                                           Group{3, 1, 512, false, 3}),
+                                           Group{2, 1, 0, true, 3}, Group{2, 2, 0, true, 3}, Group{3, 1, 512, false, 3},
+                                           Group{3, 1, 512, false, 0, "gloo"}, Group{2, 2, 512, false, 2, "gloo"},
+                                           Group{4, 1, 0, false, 3, "gloo"}),
                          [](const auto& info) {
                            return c10::str(info.param.workers, "_workers_", info.param.replicas, "_replicas",
                                            info.param.overlaps()           ? "_overlapped"
                                            : info.param.bytes_per_pack > 0 ? "_packs"
                                                                            : "",
                                            info.param.shared_memory ? "" : "_messages",
-                                           info.param.stage > 0 ? c10::str("_stage_", info.param.stage) : "");
+                                           info.param.stage > 0 ? c10::str("_stage_", info.param.stage) : "",
+                                           info.param.implementation == "ring" ? "" : "_over_gloo");
                          });
 
 }  // namespace

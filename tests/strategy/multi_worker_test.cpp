@@ -256,7 +256,7 @@ TEST(MultiWorker, WrongClustersAreRefused) {
   refuse(options_of(cluster, TaskId{"ps", 0}), "this process is ps 0, wanted a chief or a worker");
   MultiWorkerOptions odd = options_of(cluster, TaskId{"worker", 0});
   odd.communication.implementation = "pigeon";
-  refuse(odd, "\"pigeon\" is not known, only auto, ring, mpi and nccl are");
+  refuse(odd, "\"pigeon\" is not known, only auto, ring, gloo, mpi and nccl are");
   odd.communication.implementation = "nccl";
   if (has_nccl()) {
     expect_error<InvalidArgument>([&] { (void)MultiWorkerMirroredStrategy(odd); }, "nccl needs replicas on GPUs");

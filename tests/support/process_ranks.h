@@ -1,6 +1,7 @@
 // The ranks of a cluster as threads: each with a membership over loopback and a communicator over a transport.
 #pragma once
 
+#include <algorithm>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -32,6 +33,11 @@ inline std::vector<std::string> transports_of_threads() {
     }
   }
   return names;
+}
+
+inline bool has_transport(std::string_view name) {
+  const std::vector<std::string> names = transports_of_threads();
+  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 struct ProcessRanksOptions {

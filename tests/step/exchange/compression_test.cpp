@@ -7,6 +7,7 @@
 #include "cohort/optimizer.h"
 #include "cohort/parallel/mesh_strategy.h"
 #include "tests/support/errors.h"
+#include "tests/support/process_ranks.h"
 #include "tests/support/workers.h"
 
 namespace cohort::compression_test {
@@ -14,6 +15,7 @@ namespace {
 
 using testing::error_of;
 using testing::expect_error;
+using testing::has_transport;
 using ::testing::HasSubstr;
 using testing::with_workers;
 using testing::WorkersOptions;
@@ -93,6 +95,7 @@ struct Case {
   bool overlap = false;
   torch::ScalarType dtype = torch::kFloat;
   double scale = 1.0;
+  std::string implementation = "ring";
 };
 
 class Compression : public ::testing::TestWithParam<Case> {};
@@ -100,11 +103,13 @@ class Compression : public ::testing::TestWithParam<Case> {};
 // Some of the large ones are beyond float16, and their sums are infinite, as in the plain computation.
 TEST_P(Compression, SumsAreThoseOfWhatTravelled) {
   const Case& each = GetParam();
+  if (!has_transport(each.implementation)) GTEST_SKIP() << "this build has no " << each.implementation;
   WorkersOptions options{.workers = each.workers, .replicas = each.replicas};
   options.exchange.gradient_compression = each.compression;
   options.communication.overlap = each.overlap;
   options.communication.bytes_per_pack = each.stage < 3 ? 256 : 0;
   options.communication.shared_memory = false;
+  options.communication.implementation = each.implementation;
   options.sharding.stage = each.stage;
   if (each.stage == 3) options.sharding.min_unit_bytes = 0;
   const auto as = each.compression == "bfloat16" ? torch::kBFloat16 : torch::kHalf;
@@ -132,12 +137,15 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"bfloat16", 2, 1, 0, true, torch::kDouble},
                       Case{"float16", 2, 1, 0, false, torch::kFloat, 2e4},
                       Case{"bfloat16", 2, 1, 0, false, torch::kFloat, 1e30}, Case{"bfloat16", 2, 1, 1},
-                      Case{"float16", 3, 2, 2}, Case{"bfloat16", 3, 1, 2, true}, Case{"float16", 2, 1, 3}),
+                      Case{"float16", 3, 2, 2}, Case{"bfloat16", 3, 1, 2, true}, Case{"float16", 2, 1, 3},
+                      // Half types go by messages there, with the same bits.
+                      Case{"bfloat16", 3, 2, 0, true, torch::kFloat, 1.0, "gloo"},
+                      Case{"float16", 2, 1, 2, false, torch::kFloat, 1.0, "gloo"}),
     [](const auto& info) {
       return c10::str(info.param.compression, "_", info.param.workers, "_workers_", info.param.replicas, "_replicas",
                       info.param.stage > 0 ? c10::str("_stage_", info.param.stage) : "",
                       info.param.overlap ? "_overlapped" : "", info.param.dtype == torch::kDouble ? "_float64" : "",
-                      info.param.scale == 1.0 ? "" : "_large");
+                      info.param.scale == 1.0 ? "" : "_large", info.param.implementation == "ring" ? "" : "_over_gloo");
     });
 
 // Nothing travels there: the sums are exact.
