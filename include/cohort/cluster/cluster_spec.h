@@ -96,6 +96,9 @@ struct MembershipOptions {
   // Who may speak to the tasks, over the membership's calls and over the ring.
   SecurityOptions security = {};
   bool allow_insecure = false;  // lets tasks without security listen where other machines reach them
+  // What keeps the membership in place of the leader: "etcd://host:port,host:port" (docs/wings/etcd.md). Empty: what
+  // COHORT_COORDINATION says, else the leader.
+  std::string coordination = "";
 };
 
 // Thread-safe. Once the group has failed, every call throws Unavailable with the first reason; the program has to be

@@ -57,6 +57,7 @@ struct StrategyFlags {
   Setting<std::string> tls_cert;
   Setting<std::string> tls_key;
   Setting<bool> insecure = false;
+  Setting<std::string> coordination;
   // How tpu and xla divide the inputs of a model among the cores of a replica, and mirrored among its devices, for
   // images NCHW; each of num_replicas has as many of them as there are parts. The task of an experiment says it
   // (Task::input_partition_dims), so they are no fields.

@@ -24,20 +24,6 @@ constexpr milliseconds kCall = seconds(10);
 constexpr milliseconds kAttempt = seconds(3);  // the time after which a call that may be repeated is
 constexpr milliseconds kPause(50);             // between two attempts
 
-std::string join(const google::protobuf::RepeatedPtrField<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
-uint32_t in_ms(milliseconds time) {
-  return static_cast<uint32_t>(time.count());
-}
-
-std::string method(const std::string& call) {
-  return "/coordination/" + call;
-}
-
 }  // namespace
 
 CoordinationClient::CoordinationClient(const RpcProbe::Open& open, const TaskId& task, const std::string& leader,
@@ -85,7 +71,7 @@ proto::Answer CoordinationClient::attempt(const std::string& call, const Request
                                           milliseconds again) {
   if (auto failed = given_up()) return *failed;
   try {
-    return message_in<proto::Answer>(calls_.call(method(call), make_frame(request), limit, again));
+    return message_in<proto::Answer>(calls_.call("/coordination/" + call, make_frame(request), limit, again));
   } catch (const Error&) {
     if (auto failed = given_up()) return *failed;
     throw;
@@ -124,7 +110,7 @@ proto::Answer CoordinationClient::until_complete(const std::string& what, const 
     const BeatPlan::Attempt beat = leader.next(Deadline::Clock::now());
     const milliseconds slice = std::min(
         {beats ? beat.wait : kSlice, options_.heartbeat_timeout / 3, options_.report_interval, deadline.left()});
-    request.set_wait_ms(in_ms(slice));
+    request.set_wait_ms(static_cast<uint32_t>(slice.count()));
     try {
       answer = attempt(call, request, slice + seconds(1), beats ? slice + beat.again : RpcProbe::kNever);
       leader.heard(Deadline::Clock::now());
@@ -139,7 +125,7 @@ proto::Answer CoordinationClient::until_complete(const std::string& what, const 
       missing = answer.reason() + " at " + leader_;
       std::this_thread::sleep_for(kPause);
     } else {
-      missing = join(answer.missing());
+      missing = c10::Join(", ", answer.missing());
     }
     return missing;
   };
@@ -217,7 +203,7 @@ void CoordinationClient::leave(milliseconds limit) {
   proto::LeaveRequest request;
   *request.mutable_task() = self();
   try {
-    (void)last_word_.call(method("Leave"), make_frame(request), limit, BeatPlan::kAgain);
+    (void)last_word_.call("/coordination/Leave", make_frame(request), limit, BeatPlan::kAgain);
   } catch (const Error&) {
     // It is no error here if nobody is left to be told.
   }
@@ -226,11 +212,11 @@ void CoordinationClient::leave(milliseconds limit) {
 std::optional<proto::Answer> CoordinationClient::beat(std::size_t known_left, const BeatPlan::Attempt& attempt) {
   proto::BeatRequest request;
   *request.mutable_task() = self();
-  request.set_wait_ms(in_ms(attempt.wait));
+  request.set_wait_ms(static_cast<uint32_t>(attempt.wait.count()));
   request.set_known_left(static_cast<uint32_t>(known_left));
   try {
     return message_in<proto::Answer>(
-        heartbeats_.call(method("Beat"), make_frame(request), attempt.limit, attempt.wait + attempt.again));
+        heartbeats_.call("/coordination/Beat", make_frame(request), attempt.limit, attempt.wait + attempt.again));
   } catch (const Error&) {
     return std::nullopt;
   }

@@ -1,11 +1,13 @@
-// CoordinationClient: a task's end of the coordination service. Calls that wait do so in slices, each with a deadline
-// of its own, and log every `report_interval` who is missing.
+// CoordinationEnd: a task's end of what keeps the membership of its cluster. CoordinationClient is the one of the
+// coordination service. Calls that wait log every `report_interval` who is missing.
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cluster/beat_plan.h"
@@ -15,29 +17,53 @@
 
 namespace cohort {
 
-class CoordinationClient {
+// Thread-safe.
+class CoordinationEnd {
+ public:
+  virtual ~CoordinationEnd() = default;
+  virtual std::string name() const = 0;  // of what keeps the membership, in messages
+  // Enters the group and returns the information that each of its tasks gave about itself.
+  virtual std::vector<std::string> enter(const std::string& cluster) = 0;
+  virtual void barrier(const std::string& name, std::chrono::milliseconds timeout) = 0;
+  virtual void fail(const std::string& reason) = 0;
+  // Leaves the group. Tries for so long if nobody answers.
+  virtual void leave(std::chrono::milliseconds limit) = 0;
+  virtual std::string put(const std::string& key, const std::string& value, bool if_absent) = 0;
+  virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;
+  virtual std::optional<std::string> try_get(const std::string& key) = 0;
+  // Takes the group for failed: calls under way and later ones, except leave(), end with Unavailable and this reason.
+  virtual void give_up(const std::string& reason) = 0;
+  // Makes one heartbeat. Returns nothing when nobody answers.
+  virtual std::optional<coordination::Answer> beat(std::size_t known_left, const BeatPlan::Attempt& attempt) = 0;
+  // Ends the heartbeat under way, and at once those to come.
+  virtual void stop_beating() = 0;
+};
+
+// An extension: opens what MembershipOptions::coordination names as "SCHEME...".
+struct CoordinationRow {
+  std::string_view scheme;
+  std::unique_ptr<CoordinationEnd> (*open)(const ClusterSpec& cluster, const TaskId& task,
+                                           const MembershipOptions& options);
+};
+
+// Waits in slices, each with a deadline of its own.
+class CoordinationClient final : public CoordinationEnd {
  public:
   // Makes the client of a task. `open` opens a connection to the leader, whose name in messages is `leader`.
   CoordinationClient(const RpcProbe::Open& open, const TaskId& task, const std::string& leader,
                      const MembershipOptions& options);
 
-  // Enters the group and returns the information that each of its tasks gave about itself.
-  std::vector<std::string> enter(const std::string& cluster);
-  void barrier(const std::string& name, std::chrono::milliseconds timeout);
-  void fail(const std::string& reason);
-  // Leaves the group. Tries for so long if the leader does not answer.
-  void leave(std::chrono::milliseconds limit);
-  std::string put(const std::string& key, const std::string& value, bool if_absent);
-  std::string get(const std::string& key, std::chrono::milliseconds timeout);
-  std::optional<std::string> try_get(const std::string& key);
-
-  // Takes the group for failed: calls under way and later ones, except leave(), end with Unavailable and this reason.
-  void give_up(const std::string& reason);
-
-  // Makes one heartbeat. Returns nothing when the leader does not answer.
-  std::optional<coordination::Answer> beat(std::size_t known_left, const BeatPlan::Attempt& attempt);
-  // Ends the heartbeat under way, and at once those to come.
-  void stop_beating() { heartbeats_.close(); }
+  std::string name() const override { return "the coordination leader " + leader_; }
+  std::vector<std::string> enter(const std::string& cluster) override;
+  void barrier(const std::string& name, std::chrono::milliseconds timeout) override;
+  void fail(const std::string& reason) override;
+  void leave(std::chrono::milliseconds limit) override;
+  std::string put(const std::string& key, const std::string& value, bool if_absent) override;
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) override;
+  std::optional<std::string> try_get(const std::string& key) override;
+  void give_up(const std::string& reason) override;
+  std::optional<coordination::Answer> beat(std::size_t known_left, const BeatPlan::Attempt& attempt) override;
+  void stop_beating() override { heartbeats_.close(); }
 
  private:
   enum class Waiting { kBesideHeartbeats, kAsSignOfLife };

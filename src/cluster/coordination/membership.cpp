@@ -1,10 +1,12 @@
 #include "cohort/cluster/cluster_spec.h"
 
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
 #include <thread>
 
 #include "base/deadline.h"
+#include "base/extension.h"
 #include "base/fail.h"
 #include "cluster/beat_plan.h"
 #include "cluster/coordination/client.h"
@@ -32,6 +34,18 @@ TaskId leader_of(const ClusterSpec& cluster, const TaskId& task, const Membershi
   fail<InvalidArgument>("[cluster] the cluster ", cluster.to_json(), " has no address for its coordination leader");
 }
 
+// Returns the end that a wing opens, or null if the leader keeps the membership.
+std::unique_ptr<CoordinationEnd> open_end(const ClusterSpec& cluster, const TaskId& task, MembershipOptions options) {
+  const char* const variable = std::getenv("COHORT_COORDINATION");
+  if (options.coordination.empty() && variable != nullptr) options.coordination = variable;
+  if (options.coordination.empty()) return nullptr;
+  for (const CoordinationRow& row : extensions<CoordinationRow>()) {
+    if (options.coordination.starts_with(row.scheme)) return row.open(cluster, task, options);
+  }
+  const std::string scheme = options.coordination.substr(0, options.coordination.find(':'));
+  fail_without(scheme, "[cluster] the coordination begins with ", scheme, ":");
+}
+
 }  // namespace
 
 class Membership::Impl {
@@ -40,22 +54,15 @@ class Membership::Impl {
       : cluster_(cluster),
         task_(task),
         options_(options),
-        security_(job_security(options.security, options.allow_insecure)),
-        leader_(leader_of(cluster, task, options)) {
-    const std::string& address = cluster.address(leader_);
-    if (task == leader_) {
-      await_own_name(cluster, task, {.limit = options.start_timeout, .report_interval = options.report_interval});
-      server_ = std::make_unique<CoordinationServer>(cluster, address, options.heartbeat_timeout, security_,
-                                                     hosts_beside_loopback(cluster, task));
-    }
-    client_ = std::make_unique<CoordinationClient>(
-        [this, address] { return server_ ? server_->local_channel() : open_channel(address, security_.security); },
-        task, leader_.to_string() + " at " + address, options);
-    infos_ = client_->enter(cluster.to_json());
+        security_(job_security(options.security, options.allow_insecure)) {
+    const TaskId leader = leader_of(cluster, task, options);
+    end_ = open_end(cluster, task, options);
+    if (!end_) end_ = open_service(leader);
+    infos_ = end_->enter(cluster.to_json());
     tasks_ = CoordinationState(cluster, options.heartbeat_timeout).tasks();
     if (infos_.size() != tasks_.size()) {
-      cohort::fail<FailedPrecondition>("[cluster] the coordination leader ", leader_.to_string(), " tells of ",
-                                       infos_.size(), " tasks, the cluster has ", tasks_.size());
+      cohort::fail<FailedPrecondition>("[cluster] ", end_->name(), " tells of ", infos_.size(),
+                                       " tasks, the cluster has ", tasks_.size());
     }
     beats_ = std::jthread([this](const std::stop_token& stop) { beat_until(stop); });
   }
@@ -65,7 +72,7 @@ class Membership::Impl {
     beats_.request_stop();
     if (beats_.joinable()) beats_.join();
     // An outage must not make a task lost that has left. A group that has failed needs nobody's farewell.
-    client_->leave(failure() ? kLastWord : options_.heartbeat_timeout);
+    end_->leave(failure() ? kLastWord : options_.heartbeat_timeout);
     if (server_) linger();
   }
 
@@ -74,37 +81,45 @@ class Membership::Impl {
     return failure_;
   }
 
-  std::optional<std::string> await_failure() const {
-    std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, options_.heartbeat_timeout + options_.heartbeat_timeout / 4,
-                      [&] { return failure_.has_value() || !left_.empty(); });
-    return failure_ ? failure_ : departure();
+  // Returns why the group has ended, if it has. The caller holds mutex_.
+  std::optional<std::string> ended() const {
+    if (failure_ || left_.empty()) return failure_;
+    return left_.front() + " has ended its program and takes part no more";
   }
 
-  void require_whole() const {
-    const std::lock_guard lock(mutex_);
-    const std::optional<std::string> reason = failure_ ? failure_ : departure();
-    if (reason) cohort::fail<Unavailable>("[cluster] ", *reason);
-  }
-
-  std::vector<std::string> departed() const {
-    const std::lock_guard lock(mutex_);
-    return left_;
-  }
-
-  void require_well() const {
+  // Returns the end, while the group is well.
+  CoordinationEnd& well() const {
     if (const auto reason = failure()) cohort::fail<Unavailable>("[cluster] ", *reason);
+    return *end_;
   }
 
-  void on_failure(std::function<void(const std::string&)> callback) {
-    std::unique_lock lock(mutex_);
-    if (!failure_) {
-      callbacks_.push_back(std::move(callback));
-      return;
+  const ClusterSpec cluster_;
+  const TaskId task_;
+  const MembershipOptions options_;
+  const JobSecurity security_;
+  std::unique_ptr<CoordinationServer> server_;  // the leader has it
+  std::unique_ptr<CoordinationEnd> end_;
+  std::vector<TaskId> tasks_;
+  std::vector<std::string> infos_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::optional<std::string> failure_;
+  std::vector<std::string> left_;
+  std::vector<std::function<void(const std::string&)>> callbacks_;
+  std::mutex barrier_mutex_;
+  std::map<std::string, int> passed_;
+
+ private:
+  std::unique_ptr<CoordinationEnd> open_service(const TaskId& leader) {
+    const std::string& address = cluster_.address(leader);
+    if (task_ == leader) {
+      await_own_name(cluster_, task_, {.limit = options_.start_timeout, .report_interval = options_.report_interval});
+      server_ = std::make_unique<CoordinationServer>(cluster_, address, options_.heartbeat_timeout, security_,
+                                                     hosts_beside_loopback(cluster_, task_));
     }
-    const std::string reason = *failure_;
-    lock.unlock();
-    callback(reason);
+    return std::make_unique<CoordinationClient>(
+        [this, address] { return server_ ? server_->local_channel() : open_channel(address, security_.security); },
+        task_, leader.to_string() + " at " + address, options_);
   }
 
   void set_failure(const std::string& reason) {
@@ -116,60 +131,33 @@ class Membership::Impl {
       callbacks.swap(callbacks_);
     }
     changed_.notify_all();
-    client_->give_up(reason);
+    end_->give_up(reason);
     for (const auto& callback : callbacks) callback(reason);
   }
 
-  // Waits at a barrier. Its name on the wire counts how often this task has passed it, so that it can be used again.
-  void barrier(const std::string& name, milliseconds timeout) {
-    const std::lock_guard one_at_a_time(barrier_mutex_);
-    int& passed = passed_[name];
-    client_->barrier(passed == 0 ? name : c10::str(name, " (", passed + 1, ")"), timeout);
-    ++passed;
-  }
-
-  CoordinationClient& client() { return *client_; }
-  const ClusterSpec& cluster() const { return cluster_; }
-  const TaskId& task() const { return task_; }
-  const std::vector<TaskId>& tasks() const { return tasks_; }
-  const std::vector<std::string>& infos() const { return infos_; }
-
- private:
   void beat_until(const std::stop_token& stop) {
-    const std::stop_callback end(stop, [&] { client_->stop_beating(); });
-    BeatPlan leader(options_.heartbeat_timeout, Deadline::Clock::now());
-    std::vector<std::string> left;
+    const std::stop_callback end(stop, [&] { end_->stop_beating(); });
+    BeatPlan plan(options_.heartbeat_timeout, Deadline::Clock::now());
+    std::size_t left = 0;
     while (!stop.stop_requested()) {
-      const auto answer = client_->beat(left.size(), leader.next(Deadline::Clock::now()));
+      const auto answer = end_->beat(left, plan.next(Deadline::Clock::now()));
       if (stop.stop_requested()) return;
       if (answer && answer->kind() != coordination::Answer::DONE) return set_failure(answer->reason());
       if (answer) {
-        leader.heard(Deadline::Clock::now());
-        left.assign(answer->left().begin(), answer->left().end());
-        note_departures(left);
+        plan.heard(Deadline::Clock::now());
+        left = static_cast<std::size_t>(answer->left_size());
+        const std::lock_guard lock(mutex_);
+        left_.assign(answer->left().begin(), answer->left().end());
+        if (left > 0) changed_.notify_all();
         continue;
       }
-      leader.failed();
-      if (leader.lost(Deadline::Clock::now())) {
-        return set_failure(c10::str("the coordination leader ", leader_.to_string(), " at ", cluster_.address(leader_),
-                                    " is lost: nothing was heard of it for ", to_text(options_.heartbeat_timeout)));
+      plan.failed();
+      if (plan.lost(Deadline::Clock::now())) {
+        return set_failure(
+            c10::str(end_->name(), " is lost: nothing was heard of it for ", to_text(options_.heartbeat_timeout)));
       }
       std::this_thread::sleep_for(milliseconds(20));  // because a refused connection fails at once
     }
-  }
-
-  void note_departures(const std::vector<std::string>& left) {
-    {
-      const std::lock_guard lock(mutex_);
-      left_ = left;
-    }
-    if (!left.empty()) changed_.notify_all();
-  }
-
-  // Returns why the group has ended, if it has. The caller holds mutex_.
-  std::optional<std::string> departure() const {
-    if (left_.empty()) return std::nullopt;
-    return left_.front() + " has ended its program and takes part no more";
   }
 
   // Lets the leader serve until all members have left or are lost.
@@ -179,22 +167,6 @@ class Membership::Impl {
     while (!server_->state().deserted() && !deadline.passed()) std::this_thread::sleep_for(milliseconds(10));
   }
 
-  ClusterSpec cluster_;
-  TaskId task_;
-  MembershipOptions options_;
-  JobSecurity security_;
-  TaskId leader_;
-  std::unique_ptr<CoordinationServer> server_;
-  std::unique_ptr<CoordinationClient> client_;
-  std::vector<TaskId> tasks_;
-  std::vector<std::string> infos_;
-  mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
-  std::optional<std::string> failure_;
-  std::vector<std::string> left_;
-  std::vector<std::function<void(const std::string&)>> callbacks_;
-  std::mutex barrier_mutex_;
-  std::map<std::string, int> passed_;
   std::jthread beats_;
 };
 
@@ -203,50 +175,63 @@ Membership::Membership(const ClusterSpec& cluster, const TaskId& task, const Mem
 Membership::~Membership() = default;
 
 const ClusterSpec& Membership::cluster() const {
-  return impl_->cluster();
+  return impl_->cluster_;
 }
 const TaskId& Membership::task() const {
-  return impl_->task();
+  return impl_->task_;
 }
 const std::vector<TaskId>& Membership::tasks() const {
-  return impl_->tasks();
+  return impl_->tasks_;
 }
 const std::vector<std::string>& Membership::infos() const {
-  return impl_->infos();
+  return impl_->infos_;
 }
 std::optional<std::string> Membership::failure() const {
   return impl_->failure();
 }
 std::optional<std::string> Membership::await_failure() const {
-  return impl_->await_failure();
+  std::unique_lock lock(impl_->mutex_);
+  const milliseconds patience = impl_->options_.heartbeat_timeout;
+  impl_->changed_.wait_for(lock, patience + patience / 4, [&] { return impl_->ended().has_value(); });
+  return impl_->ended();
 }
 void Membership::on_failure(std::function<void(const std::string& reason)> callback) {
-  impl_->on_failure(std::move(callback));
+  std::unique_lock lock(impl_->mutex_);
+  if (!impl_->failure_) {
+    impl_->callbacks_.push_back(std::move(callback));
+    return;
+  }
+  const std::string reason = *impl_->failure_;
+  lock.unlock();
+  callback(reason);
 }
 void Membership::fail(const std::string& reason) {
-  impl_->client().fail(reason);
+  impl_->end_->fail(reason);
 }
 void Membership::require_whole() const {
-  impl_->require_whole();
+  const std::lock_guard lock(impl_->mutex_);
+  if (const auto reason = impl_->ended()) cohort::fail<Unavailable>("[cluster] ", *reason);
 }
 std::vector<std::string> Membership::departed() const {
-  return impl_->departed();
+  const std::lock_guard lock(impl_->mutex_);
+  return impl_->left_;
 }
+// The name of a barrier on the wire counts how often this task has passed it, so that it can be used again.
 void Membership::barrier(const std::string& name, std::chrono::milliseconds timeout) {
-  impl_->require_well();
-  impl_->barrier(name, timeout);
+  CoordinationEnd& end = impl_->well();
+  const std::lock_guard one_at_a_time(impl_->barrier_mutex_);
+  int& passed = impl_->passed_[name];
+  end.barrier(passed == 0 ? name : c10::str(name, " (", passed + 1, ")"), timeout);
+  ++passed;
 }
 std::string Membership::put(const std::string& key, const std::string& value, bool if_absent) {
-  impl_->require_well();
-  return impl_->client().put(key, value, if_absent);
+  return impl_->well().put(key, value, if_absent);
 }
 std::string Membership::get(const std::string& key, std::chrono::milliseconds timeout) const {
-  impl_->require_well();
-  return impl_->client().get(key, timeout);
+  return impl_->well().get(key, timeout);
 }
 std::optional<std::string> Membership::try_get(const std::string& key) const {
-  impl_->require_well();
-  return impl_->client().try_get(key);
+  return impl_->well().try_get(key);
 }
 
 }  // namespace cohort

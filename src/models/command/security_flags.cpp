@@ -16,7 +16,7 @@ SecurityOptions security_of(const StrategyFlags& flags) {
 }
 
 MembershipOptions membership_of(const StrategyFlags& flags) {
-  return {.security = security_of(flags), .allow_insecure = flags.insecure};
+  return {.security = security_of(flags), .allow_insecure = flags.insecure, .coordination = flags.coordination};
 }
 
 void check_security(const StrategyFlags& flags, bool joins_others) {
