@@ -9,7 +9,7 @@ set -euo pipefail
 # Nothing of protobuf-compiler-grpc is called, but the CMake package of libgrpc++-dev fails without its files.
 build="g++ cmake ninja-build ccache make pkg-config libtorch-dev libopenblas0-pthread libspdlog-dev libfmt-dev nlohmann-json3-dev libcli11-dev zlib1g-dev libjpeg-dev libpng-dev libyaml-cpp-dev libcurl4-openssl-dev libssl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libgloo-dev libisal-dev libhdf5-dev libarchive-dev prometheus-cpp-dev libcpp-httplib-dev mold"
 [ -z "${TORCH:-}" ] || build=${build/libtorch-dev libopenblas0-pthread /}
-test="$build iproute2 openssl libopenmpi-dev openmpi-bin mpich libgtest-dev libgmock-dev python3 python3-torch python3-numpy python3-pil python3-torchvision python3-prometheus-client libonnx-dev chromium graphviz"
+test="$build iproute2 openssl libopenmpi-dev openmpi-bin mpich libgtest-dev libgmock-dev python3 python3-torch python3-numpy python3-pil python3-torchvision python3-prometheus-client libonnx-dev chromium graphviz etcd-server etcd-client"
 lint="$build libopenmpi-dev libgtest-dev libgmock-dev python3 clang clang-format clang-tidy libclang-rt-dev libomp-dev"
 docs="doxygen python3"
 

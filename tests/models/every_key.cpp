@@ -203,6 +203,7 @@ const std::map<std::string, std::string>& values_of_runtime() {
       {"runtime.tls_ca", "ca.pem"},
       {"runtime.tls_cert", "task.pem"},
       {"runtime.tls_key", "task.key"},
+      {"runtime.coordination", "etcd://127.0.0.1:2379"},
       {"runtime.consistency", "synchronous"},
       {"runtime.mixed_precision_dtype", "bfloat16"},
       {"runtime.loss_scale", "48"},

@@ -1,0 +1,10 @@
+// --coordination.
+#pragma once
+
+#include "models/command/strategy_table.h"
+
+namespace cohort {
+
+FlagsOfWing etcd_flags();
+
+}  // namespace cohort
