@@ -24,9 +24,9 @@ B := build/torch-$(shell sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" $(TORCH)/
 endif
 export TORCH
 
-.PHONY: help demo tutorial docs options test simulate differ explore cuda gpu-kit gpu-check libtorch-matrix libtorch-row tpu-check parity bench step-profile lint lint-changed format format-check layers sizes asan tsan sanitizers wings cluster-test chaos fuzz install package package-check image fresh clean
+.PHONY: help demo tutorial docs options test simulate differ explore cuda gpu-kit gpu-check libtorch-matrix libtorch-row tpu-check parity bench step-profile lint lint-changed format format-check layers sizes asan tsan sanitizers wings cluster-test chaos etcd-trials fuzz install package package-check image fresh clean
 help:
-	@sed -n '1,7p' Makefile; echo "also: options simulate differ wings explore cuda gpu-kit gpu-check libtorch-matrix tpu-check bench step-profile parity lint format format-check layers sizes asan tsan sanitizers wings cluster-test chaos fuzz install package package-check image fresh clean"
+	@sed -n '1,7p' Makefile; echo "also: options simulate differ wings explore cuda gpu-kit gpu-check libtorch-matrix tpu-check bench step-profile parity lint format format-check layers sizes asan tsan sanitizers wings cluster-test chaos etcd-trials fuzz install package package-check image fresh clean"
 
 # configure(preset): configures the build folder of the target $@.
 define configure
@@ -201,6 +201,13 @@ chaos:
 	  for replicas in 1 2; do python3 tests/chaos/parameter_servers.py $(B)/dev/bin/cohort $(B)/dev/bin/example_parameter_server \
 	    --replicas $$replicas || exit 1; done && )\
 	  python3 tests/chaos/nemesis.py $(B)/dev --nemesis "$(NEMESIS)" --trials $(TRIALS) --seed $(SEED) --beside $(BESIDE)
+
+# TRIALS runs whose membership etcd keeps, beginning with SEED; each loses workers and a member of etcd at random moments.
+etcd-trials:
+	@scripts/install-deps.sh test
+	@$(MAKE) --no-print-directory $(WITH_TESTS)
+	@cmake --build $(B)/dev -j $(JOBS) --target cohort_cli
+	@python3 tests/chaos/etcd_trials.py $(B)/dev/bin/cohort --trials $(TRIALS) --seed $(SEED)
 
 FUZZERS = config_fuzzer coordination_fuzzer dispatcher_fuzzer elastic_fuzzer host_list_fuzzer idx_fuzzer image_fuzzer \
   manifest_fuzzer parameter_server_fuzzer replies_fuzzer safetensors_fuzzer tf_config_fuzzer tfds_fuzzer tfrecord_fuzzer
