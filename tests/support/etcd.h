@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <sstream>
@@ -28,6 +29,16 @@ inline std::string program_path(const std::string& name) {
     if (::access(file.c_str(), X_OK) == 0) return file;
   }
   return "";
+}
+
+// Returns what etcdctl prints.
+inline std::string etcdctl(const std::string& address, const std::string& arguments) {
+  const std::string command = "ETCDCTL_API=3 etcdctl --endpoints=" + address + " " + arguments + " 2>&1";
+  std::string text;
+  FILE* const pipe = ::popen(command.c_str(), "r");
+  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) text += static_cast<char>(c);
+  ::pclose(pipe);
+  return text;
 }
 
 class EtcdServers {

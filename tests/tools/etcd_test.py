@@ -5,8 +5,10 @@ import subprocess
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 import etcd
+import multi_worker_test
 from etcd_runs import TRAIN, Run
 from processes import records_of
 
@@ -75,6 +77,19 @@ class EtcdRuns(unittest.TestCase):
             worker.thread.join(60)
             self.assertEqual(worker.code, 1, run.said())
             self.assertRegex(worker.said(), r"etcd at 127\.0\.0\.1:\d+, .* is lost: nothing was heard of it for 5 s")
+
+
+@unittest.skipIf(etcd.MISSING, etcd.MISSING)
+class ElasticOnEtcd(unittest.TestCase):
+    """The rounds of an elastic run, each of which is a cluster of its own, under one job."""
+
+    def test_goes_on_with_who_is_there(self):
+        servers = etcd.EtcdServers(3)
+        self.addCleanup(servers.close)
+        with unittest.mock.patch.dict(os.environ, COHORT_COORDINATION=servers.coordination + "/elastic"):
+            result = unittest.TestResult()
+            unittest.TestSuite([multi_worker_test.Elastic("test_goes_on_with_who_is_there")]).run(result)
+        self.assertEqual((result.testsRun, result.errors, result.failures), (1, [], []))
 
 
 if __name__ == "__main__":

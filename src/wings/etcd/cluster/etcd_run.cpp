@@ -64,8 +64,9 @@ std::vector<std::string> EtcdRun::gone() const {
 
 std::vector<std::string> EtcdRun::not_at(const std::string& barrier) const {
   std::vector<std::string> missing;
+  const std::string there = "barrier/" + barrier + "/";
   for (const std::string& task : tasks_) {
-    if (!has("left/" + task) && !has("barrier/" + barrier + "/" + task)) missing.push_back(task);
+    if (!has("left/" + task) && !has(there + task)) missing.push_back(task);
   }
   return missing;
 }

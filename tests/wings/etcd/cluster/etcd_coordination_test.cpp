@@ -29,6 +29,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 using testing::error_of;
+using testing::etcdctl;
 using testing::EtcdServers;
 using ::testing::HasSubstr;
 
@@ -164,6 +165,32 @@ TEST_F(EtcdCoordinationTest, AnEtcdThatIsNotThereIsNamed) {
                 Membership(workers(1), {"worker", 0}, options);
               }),
               HasSubstr("in start-up for etcd at 127.0.0.1:1"));
+}
+
+TEST_F(EtcdCoordinationTest, AUserNeedsTheKeysOfTheJobAlone) {
+  if (testing::program_path("etcdctl").empty()) GTEST_SKIP() << "etcdctl is not here: apt-get install etcd-client";
+  const EtcdServers servers(1);
+  const std::string address = servers.address(0);
+  EtcdClient ready(parse_etcd_address("etcd://" + address), {});
+  EXPECT_EQ(names_of_keys(ready, "/"), std::vector<std::string>());
+  std::string said;
+  for (const char* command : {"user add root:top", "user grant-role root root", "user add me:word", "role add trains",
+                              "role grant-permission trains readwrite --prefix=true /cohort/job/",
+                              "user grant-role me trains", "auth enable"}) {
+    said += etcdctl(address, command);
+  }
+  EXPECT_THAT(said, HasSubstr("Authentication Enabled"));
+  const ClusterSpec cluster = workers(2);
+  with_tasks(2, [&](int index) {
+    Membership membership(cluster, {"worker", index}, quick_options("etcd://me:word@" + address + "/job"));
+    membership.put(std::to_string(index), "here");
+    EXPECT_EQ(membership.get(std::to_string(1 - index), kLimit), "here");
+    membership.barrier("end", kLimit);
+  });
+  const auto elsewhere = [&] {
+    Membership(cluster, {"worker", 0}, quick_options("etcd://me:word@" + address + "/other"));
+  };
+  EXPECT_THAT(error_of<FailedPrecondition>(elsewhere), HasSubstr("permission denied"));
 }
 
 // One member of three after the other is killed and started again, while two tasks agree on values.

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdio>
 #include <future>
 #include <thread>
 
@@ -22,6 +21,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using ::testing::ElementsAre;
 using testing::error_of;
+using testing::etcdctl;
 using testing::EtcdServers;
 using ::testing::HasSubstr;
 
@@ -52,16 +52,6 @@ std::vector<std::string> keys_of(EtcdClient& client, const std::string& prefix) 
   const etcd::RangeResponse range = client.range(all_of(prefix), kLimit);
   for (const etcd::KeyValue& each : range.kvs()) keys.push_back(each.key());
   return keys;
-}
-
-// Returns what etcdctl prints.
-std::string etcdctl(const std::string& address, const std::string& arguments) {
-  const std::string command = "ETCDCTL_API=3 etcdctl --endpoints=" + address + " " + arguments + " 2>&1";
-  std::string text;
-  FILE* const pipe = ::popen(command.c_str(), "r");
-  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) text += static_cast<char>(c);
-  ::pclose(pipe);
-  return text;
 }
 
 class EtcdClientTest : public ::testing::Test {
