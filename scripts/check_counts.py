@@ -12,7 +12,7 @@ import sys
 from wings import UMBRELLAS, sources, wings_of
 
 CEILINGS = {
-    "lines of the core": 63658,
+    "lines of the core": 63656,
     "headers of the core": 24,
     "lines of them": 2993,
     "errors that say Unimplemented": 51,

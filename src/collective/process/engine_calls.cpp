@@ -34,6 +34,11 @@ torch::Tensor part_of(const torch::Tensor& flat, const EngineWindow& window, std
   return flat.narrow(0, std::min(window.begin, flat.numel()), window.sizes[rank]);
 }
 
+Engine* engine_that_adds(Transport& transport, torch::ScalarType dtype) {
+  Engine* const engine = transport.engine();
+  return engine != nullptr && engine->adds(dtype) ? engine : nullptr;
+}
+
 std::vector<int64_t> times(std::vector<int64_t> counts, int64_t factor) {
   for (int64_t& count : counts) count *= factor;
   return counts;
@@ -91,15 +96,6 @@ std::vector<torch::Tensor> engine_gather(Engine& engine, const torch::Tensor& ow
   }
   return whole.split_with_sizes(rows);
 }
-
-namespace {
-
-Engine* engine_that_adds(Transport& transport, torch::ScalarType dtype) {
-  Engine* const engine = transport.engine();
-  return engine != nullptr && engine->adds(dtype) ? engine : nullptr;
-}
-
-}  // namespace
 
 void sum_on_host(Transport& transport, torch::Tensor& flat, Levels levels) {
   Engine* const engine = engine_that_adds(transport, flat.scalar_type());
