@@ -1,4 +1,4 @@
-// What every membership does, whoever keeps it: the tests of the coordination leader, which those of etcd share.
+// The cases of every membership: the tests of the coordination leader and those of etcd share them.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -135,7 +135,7 @@ inline void who_leaves_is_missed_by_those_who_still_need_it(const Quick& quick) 
   });
 }
 
-// Who holds a place is known to live when it is heard of a quarter of the time-out after another one has asked for it.
+// The first process has shown that it is alive when the second one is refused.
 inline void the_same_task_twice_is_refused(const Quick& quick) {
   const ClusterSpec cluster = workers(3);
   const auto own = [&] { return quick("", seconds(2)); };

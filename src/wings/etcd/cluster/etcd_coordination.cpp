@@ -1,5 +1,5 @@
-// The calls of a task that has entered. What it waits for it finds in its mirror of the run; what it writes holds only
-// while it is alive.
+// The calls of a task that has entered. It waits for changes of its mirror of the run. Its writes hold only while it is
+// alive.
 #include "wings/etcd/cluster/etcd_coordination.h"
 
 #include <algorithm>

@@ -61,6 +61,7 @@ EtcdClient::~EtcdClient() {
 
 EtcdClient::Place EtcdClient::place() {
   const std::lock_guard lock(mutex_);
+  if (closed_) fail<Cancelled>("[etcd] ", name(), ": the call was given up");
   if (!channel_) channel_ = open_channel(address_.endpoints[index_], security_);
   return {.index = index_, .channel = channel_};
 }

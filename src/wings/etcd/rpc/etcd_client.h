@@ -21,9 +21,9 @@ namespace cohort {
 class Channel;
 class EtcdStream;
 
-// Thread-safe. Calls throw Unavailable or DeadlineExceeded (no member has answered in time), Cancelled (close() was
-// called), InvalidArgument (etcd takes no request that is so long), FailedPrecondition (etcd refuses it: the user may
-// not do it, or there is no room), NotFound (the lease has ended).
+// Thread-safe. Calls throw Unavailable or DeadlineExceeded if no member has answered in time, and Cancelled after
+// close(). InvalidArgument: the request is too long, or the password is wrong. FailedPrecondition: the user may not do
+// it, or etcd has no room. NotFound: the lease has ended.
 class EtcdClient {
  public:
   // InvalidArgument: `address` says TLS, and the security has no certificates. FailedPrecondition: it says no TLS, and

@@ -34,11 +34,6 @@ grpc::Status EtcdStream::wait() {
   return *status_;
 }
 
-bool EtcdStream::wait_for(std::chrono::milliseconds time) {
-  std::unique_lock lock(mutex_);
-  return ended_.wait_for(lock, time, [&] { return status_.has_value(); });
-}
-
 void EtcdStream::OnReadDone(bool ok) {
   if (!ok) return;  // the end follows
   seen_(answer_);

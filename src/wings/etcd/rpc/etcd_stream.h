@@ -25,7 +25,7 @@ struct EtcdCall {
   std::optional<std::chrono::milliseconds> limit;
 };
 
-// The call begins with the constructor. Its end is waited for by the destructor, which cancels it.
+// The constructor begins the call. The destructor cancels it and waits for its end.
 class EtcdStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   // The function that gets each answer, on a thread of gRPC, so it must not wait.
@@ -42,8 +42,6 @@ class EtcdStream final : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc:
   void cancel() { context_.TryCancel(); }
   // Waits for the end of the call, which a limit or cancel() brings, and returns how it ended.
   grpc::Status wait();
-  // Waits for the end for so long at most. Returns whether the call has ended.
-  bool wait_for(std::chrono::milliseconds time);
 
  private:
   void OnReadDone(bool ok) override;
