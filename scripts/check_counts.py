@@ -18,7 +18,7 @@ CEILINGS = {
     "errors that say Unimplemented": 51,
     "abstract classes with one implementation": 0,
     "type names that stand in several files": 4,
-    "lines of prose over 120 characters": 1722,
+    "lines of prose over 120 characters": 1707,
 }
 CLASS = re.compile(r"^[ ]*(?:class|struct)\s+(?:\[\[nodiscard\]\]\s+)?(?:\w+::)*(\w+)(?:\s+final)?\s*(?::(?!:)([^;{]*))?\{", re.M)
 TYPE = re.compile(r"^(?:class|struct|enum class|enum)\s+(?:\[\[nodiscard\]\]\s+)?(\w+)(?:\s+final)?(?:\s*:(?!:)[^;{]*)?\s*\{", re.M)
