@@ -6,6 +6,7 @@
 
 #include "base/draw.h"
 #include "base/fail.h"
+#include "base/number_in.h"
 #include "base/wait_reporting.h"
 #include "cluster/coordination/state.h"
 #include "cluster/own_host.h"
@@ -68,7 +69,8 @@ EtcdCoordination::Present EtcdCoordination::present(EtcdClient& client, millisec
     request.set_key(keys_.run());
     const etcd::RangeResponse answer = client.range(request, deadline.left());
     if (answer.kvs_size() > 0) {
-      return {.run = std::stoll(answer.kvs(0).value()), .written = answer.kvs(0).mod_revision()};
+      const std::string what = c10::str("[cluster] the key ", keys_.run(), " of ", name());
+      return {.run = number_in<int64_t>(answer.kvs(0).value(), what), .written = answer.kvs(0).mod_revision()};
     }
     client.transact(EtcdTransaction().if_created_at(keys_.run(), 0).put(keys_.run(), "1").request(), deadline.left());
   }

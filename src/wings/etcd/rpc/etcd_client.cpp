@@ -22,9 +22,11 @@ constexpr milliseconds kNextMember(50);  // between a member that does not answe
 constexpr milliseconds kOneMemberAtLeast(500);
 constexpr milliseconds kOneMember(2000);  // the longest time of a call at one member, while there are others
 
-// Returns whether another member, or the same one later, may answer.
+// Returns whether another member, or the same one later, may answer. A member gives its own errors no code, such as
+// that it cannot reach its leader.
 bool may_answer_elsewhere(int code) {
-  return code == Code::UNAVAILABLE || code == Code::DEADLINE_EXCEEDED || code == Code::CANCELLED;
+  return code == Code::UNAVAILABLE || code == Code::DEADLINE_EXCEEDED || code == Code::CANCELLED ||
+         code == Code::UNKNOWN;
 }
 
 SecurityOptions security_of_etcd(const EtcdAddress& address, const SecurityOptions& security, bool allow_insecure) {
@@ -142,8 +144,9 @@ void EtcdClient::raise(const End& end, const std::string& method) const {
       fail<InvalidArgument>(who, " does not take ", method, ", which is too long: ", end.message);
     case Code::NOT_FOUND:
       fail<NotFound>(who, ": ", end.message);
-    case Code::INTERNAL:
     case Code::UNKNOWN:
+      fail<Unavailable>(who, " failed in ", method, ": ", end.message);
+    case Code::INTERNAL:
       fail<Internal>(who, " failed in ", method, ": ", end.message);
     default:
       break;

@@ -98,6 +98,16 @@ TEST_F(EtcdCoordinationTest, AMemberWhoseLeaseHasEndedWritesNothing) {
   EXPECT_EQ(fenced.try_get("k"), "right");
 }
 
+TEST_F(EtcdCoordinationTest, ANumberOfTheRunThatIsNoneIsNamed) {
+  const EtcdServers servers(1);
+  const std::string coordination = "etcd://" + servers.addresses() + "/spoiled";
+  EtcdClient etcd(parse_etcd_address(coordination), {});
+  etcd.transact(EtcdTransaction().put("/cohort/spoiled/run", "first").request(), kLimit);
+  EtcdCoordination end(workers(1), {"worker", 0}, quick_options(coordination));
+  EXPECT_THAT(error_of<DataLoss>([&] { (void)end.enter(workers(1).to_json()); }),
+              HasSubstr("the key /cohort/spoiled/run of"));
+}
+
 TEST_F(EtcdCoordinationTest, AProcessThatIsStartedAgainWaitsForTheEndOfTheOneBefore) {
   const EtcdServers servers(1);
   const std::string coordination = "etcd://" + servers.addresses();

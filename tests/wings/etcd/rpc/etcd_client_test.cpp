@@ -2,6 +2,8 @@
 #include "wings/etcd/rpc/etcd_client.h"
 
 #include <gmock/gmock.h>
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -161,6 +163,42 @@ TEST_F(EtcdClientTest, NobodyThereIsUnavailableInTime) {
   EXPECT_THAT(error_of<Unavailable>([&] { (void)client.range(all_of("k"), milliseconds(500)); }),
               HasSubstr("etcd at 127.0.0.1:1, 127.0.0.1:2 cannot be reached"));
   EXPECT_LT(Deadline::Clock::now() - begin, seconds(20));
+}
+
+// A member that ends all calls with an error of its own, for which etcd has no code. Real ones do so now and then when
+// their leader is lost: "context deadline exceeded".
+class LostMember final : public grpc::CallbackGenericService {
+ public:
+  LostMember() {
+    grpc::ServerBuilder builder;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterCallbackGenericService(this);
+    server_ = builder.BuildAndStart();
+  }
+  std::string address() const { return "127.0.0.1:" + std::to_string(port_); }
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext* /*context*/) override {
+    class Ending final : public grpc::ServerGenericBidiReactor {
+     public:
+      Ending() { Finish(grpc::Status(grpc::StatusCode::UNKNOWN, "context deadline exceeded")); }
+      void OnDone() override { delete this; }
+    };
+    return new Ending;
+  }
+
+ private:
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+TEST_F(EtcdClientTest, AMemberThatHasLostItsLeaderIsLeft) {
+  const LostMember lost;
+  EtcdClient alone(parse_etcd_address("etcd://" + lost.address()), {});
+  EXPECT_THAT(error_of<Unavailable>([&] { alone.keep_alive(1, milliseconds(300)); }),
+              HasSubstr("failed in /etcdserverpb.Lease/LeaseKeepAlive: context deadline exceeded"));
+  const EtcdServers servers(1);
+  EtcdClient client(parse_etcd_address("etcd://" + lost.address() + "," + servers.addresses()), {});
+  const int64_t lease = client.grant(60, kLimit);
+  client.keep_alive(lease, kLimit);
 }
 
 TEST_F(EtcdClientTest, AskedForAUserItNeedsThePassword) {
