@@ -12,13 +12,13 @@ import sys
 from wings import UMBRELLAS, sources, wings_of
 
 CEILINGS = {
-    "lines of the core": 63656,
+    "lines of the core": 63717,
     "headers of the core": 24,
     "lines of them": 2993,
     "errors that say Unimplemented": 51,
     "abstract classes with one implementation": 0,
     "type names that stand in several files": 4,
-    "lines of prose over 120 characters": 1707,
+    "lines of prose over 120 characters": 1705,
 }
 CLASS = re.compile(r"^[ ]*(?:class|struct)\s+(?:\[\[nodiscard\]\]\s+)?(?:\w+::)*(\w+)(?:\s+final)?\s*(?::(?!:)([^;{]*))?\{", re.M)
 TYPE = re.compile(r"^(?:class|struct|enum class|enum)\s+(?:\[\[nodiscard\]\]\s+)?(\w+)(?:\s+final)?(?:\s*:(?!:)[^;{]*)?\s*\{", re.M)

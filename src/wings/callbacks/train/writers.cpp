@@ -7,7 +7,7 @@
 #include "cohort/train/model.h"
 #include "cohort/train/more_callbacks.h"
 #include "strategy/memory_use.h"
-#include "wings/callbacks/train/log_file.h"
+#include "train/callbacks/log_file.h"
 
 namespace cohort {
 

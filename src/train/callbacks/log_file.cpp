@@ -1,4 +1,4 @@
-#include "wings/callbacks/train/log_file.h"
+#include "train/callbacks/log_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
