@@ -24,9 +24,9 @@ B := build/torch-$(shell sed -n "s/^__version__ = '\([0-9.]*\).*/\1/p" $(TORCH)/
 endif
 export TORCH
 
-.PHONY: help demo tutorial docs options test simulate differ explore cuda gpu-kit gpu-check libtorch-matrix libtorch-row tpu-check parity bench step-profile lint lint-changed format format-check layers sizes asan tsan sanitizers wings cluster-test chaos etcd-trials fuzz install package package-check image fresh clean
+.PHONY: help demo tutorial docs options test test-slow simulate differ explore cuda gpu-kit gpu-check libtorch-matrix libtorch-row tpu-check parity bench step-profile lint lint-changed format format-check layers sizes asan tsan sanitizers wings cluster-test chaos etcd-trials fuzz install package package-check image fresh clean
 help:
-	@sed -n '1,7p' Makefile; echo "also: options simulate differ wings explore cuda gpu-kit gpu-check libtorch-matrix tpu-check bench step-profile parity lint format format-check layers sizes asan tsan sanitizers wings cluster-test chaos etcd-trials fuzz install package package-check image fresh clean"
+	@sed -n '1,7p' Makefile; echo "also: test-slow options simulate differ wings explore cuda gpu-kit gpu-check libtorch-matrix tpu-check bench step-profile parity lint format format-check layers sizes asan tsan sanitizers wings cluster-test chaos etcd-trials fuzz install package package-check image fresh clean"
 
 # configure(preset): configures the build folder of the target $@.
 define configure
@@ -71,11 +71,12 @@ options:
 	@scripts/option-tables $(B)/dev/bin/cohort
 
 # Tests run beside each other, in slots (tests/CMakeLists.txt): idle threads of OpenMP and OpenBLAS would spin on the core that the other test needs.
-test:
+# test-slow has those that take minutes: processes killed over and over, whole trainings, other programs to compare with. TESTS picks from all.
+test test-slow:
 	@scripts/install-deps.sh test
 	@$(MAKE) --no-print-directory $(WITH_TESTS)
 	@cmake --build $(B)/dev -j $(JOBS)
-	@OMP_WAIT_POLICY=passive OPENBLAS_THREAD_TIMEOUT=4 ctest --test-dir $(B)/dev --output-on-failure -j $$((2 * $(JOBS) + 2)) $(if $(TESTS),-R $(TESTS))
+	@OMP_WAIT_POLICY=passive OPENBLAS_THREAD_TIMEOUT=4 ctest --test-dir $(B)/dev --output-on-failure -j $$((2 * $(JOBS) + 2)) $(if $(TESTS),-R $(TESTS),$(if $(filter test-slow,$@),-L,-LE) '^slow$$')
 
 # The core alone, and with one wing beside it: WINGS=mesh, or none for the core alone.
 WINGS ?= none $(sort $(notdir $(wildcard src/wings/* tools/cohort/wings/*)))
