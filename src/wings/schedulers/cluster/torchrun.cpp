@@ -10,7 +10,18 @@ namespace cohort {
 
 namespace {
 
-constexpr const char* kNotTorchrun = "not started by torchrun?";
+// The variables that tell a process its rank.
+struct RankVariables {
+  const char* rank;
+  const char* size;
+  const char* host;
+  const char* port;
+  const char* hint;  // in the error when one is not set
+};
+constexpr RankVariables kOfWorker = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "not started by torchrun?"};
+// Kubeflow's trainer tells each node what torchrun would read there.
+constexpr RankVariables kOfNode = {"PET_NODE_RANK", "PET_NNODES", "PET_MASTER_ADDR", "PET_MASTER_PORT",
+                                   "not a node of Kubeflow's trainer?"};
 
 struct TorchrunLaunch {
   int rank = 0;
@@ -18,35 +29,26 @@ struct TorchrunLaunch {
   Address master;
 };
 
-// Kubeflow's trainer tells each node what torchrun would read there. Without a launcher the process is its node's only
-// worker.
-TorchrunLaunch read_node(const Environment& variables) {
+// Without a launcher the process is its node's only worker.
+void require_one_worker(const Environment& variables) {
   const std::string processes = variable(variables, "PET_NPROC_PER_NODE").value_or("1");
-  if (processes != "1") {
-    fail<InvalidArgument>("[cluster] torchrun: PET_NPROC_PER_NODE is ", processes, ", wanted 1 for a program without ",
-                          "a launcher; start it by cohort launch or torchrun");
-  }
-  constexpr const char* kNotThere = "not a node of Kubeflow's trainer?";
-  TorchrunLaunch launch;
-  launch.rank = require_number(variables, "PET_NODE_RANK", "torchrun", kNotThere);
-  launch.size = require_number(variables, "PET_NNODES", "torchrun", kNotThere, 1);
-  launch.master.host = require_variable(variables, "PET_MASTER_ADDR", "torchrun", kNotThere);
-  launch.master.port = require_number(variables, "PET_MASTER_PORT", "torchrun", kNotThere, 1);
-  if (launch.rank < launch.size) return launch;
-  fail<InvalidArgument>("[cluster] torchrun: PET_NODE_RANK is ", launch.rank, " and PET_NNODES is ", launch.size,
-                        ", wanted a rank below the number");
+  if (processes == "1") return;
+  fail<InvalidArgument>("[cluster] torchrun: PET_NPROC_PER_NODE is ", processes, ", wanted 1 for a program without a ",
+                        "launcher; start it by cohort launch or torchrun");
 }
 
 TorchrunLaunch read_launch(const Environment& variables) {
-  if (!variable(variables, "RANK") && variable(variables, "PET_NNODES")) return read_node(variables);
+  const bool of_node = !variable(variables, kOfWorker.rank) && variable(variables, kOfNode.size);
+  if (of_node) require_one_worker(variables);
+  const RankVariables& names = of_node ? kOfNode : kOfWorker;
   TorchrunLaunch launch;
-  launch.rank = require_number(variables, "RANK", "torchrun", kNotTorchrun);
-  launch.size = require_number(variables, "WORLD_SIZE", "torchrun", kNotTorchrun, 1);
-  launch.master.host = require_variable(variables, "MASTER_ADDR", "torchrun", kNotTorchrun);
-  launch.master.port = require_number(variables, "MASTER_PORT", "torchrun", kNotTorchrun, 1);
+  launch.rank = require_number(variables, names.rank, "torchrun", names.hint);
+  launch.size = require_number(variables, names.size, "torchrun", names.hint, 1);
+  launch.master.host = require_variable(variables, names.host, "torchrun", names.hint);
+  launch.master.port = require_number(variables, names.port, "torchrun", names.hint, 1);
   if (launch.rank < launch.size) return launch;
-  fail<InvalidArgument>("[cluster] torchrun: RANK is ", launch.rank, " and WORLD_SIZE is ", launch.size,
-                        ", wanted a rank below the size");
+  fail<InvalidArgument>("[cluster] torchrun: ", names.rank, " is ", launch.rank, " and ", names.size, " is ",
+                        launch.size, ", wanted a rank below the size");
 }
 
 // Returns the leader's address. torchrun itself listens on MASTER_PORT with a store, so worker 0 picks another port and
